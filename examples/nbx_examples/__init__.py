@@ -1,0 +1,1 @@
+"""Complete small programs on nbx-registry."""

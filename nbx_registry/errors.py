@@ -1,0 +1,127 @@
+"""Every error of ours. Each names the thing, the value and the way out, and carries a machine-readable ``code``."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nbx_registry.decision import Decision
+
+
+class NbxError(Exception):
+    """Base of every error this project raises. ``code`` is stable and machine-readable."""
+
+    code = "ERROR"
+
+    def __init__(self, message: str, *, code: str | None = None) -> None:
+        super().__init__(message)
+        if code is not None:
+            self.code = code
+
+
+class SignatureError(NbxError, TypeError):
+    """The caller's arguments do not fit the contract; nothing was launched or written."""
+
+    code = "SIGNATURE"
+
+
+class UnknownName(NbxError, LookupError):
+    """An op, kernel, device, plugin or dtype that is not registered; the message gives the nearest name."""
+
+    code = "UNKNOWN"
+
+    # LookupError's subclass KeyError prints repr(message); plain LookupError prints it as it is.
+    @classmethod
+    def of(cls, kind: str, name: str, known: Iterable[str], hint: str = "") -> UnknownName:
+        """Build the error for ``name``, which is none of the ``known`` names of that ``kind``."""
+        return cls(f"unknown {kind} {name!r}{nearest(name, known)}{'; ' + hint if hint else ''}")
+
+
+class Refused(NbxError):
+    """No kernel may run this request. ``decision`` says, for every candidate, why not."""
+
+    code = "REFUSED"
+
+    def __init__(self, decision: Decision, message: str | None = None) -> None:
+        super().__init__(message or str(decision), code="REFUSED")
+        self.decision = decision
+
+
+class MissingFact(NbxError, LookupError):
+    """A device fact that nobody stated. The message names the key and the file that could state it."""
+
+    code = "FACT_MISSING"
+
+
+class ExpressionError(NbxError, ValueError):
+    """An expression that does not parse, or reads a name nobody defines."""
+
+    code = "EXPRESSION"
+
+
+class SchemaError(NbxError, ValueError):
+    """An op's schema string, or a rule beside it, is malformed."""
+
+    code = "SCHEMA"
+
+
+class SpecError(NbxError, ValueError):
+    """A spec string (``float16[2, 3]``) that does not parse, or describes no possible tensor."""
+
+    code = "SPEC"
+
+
+class FileError(NbxError, ValueError):
+    """A device file, overlay, evidence bundle, settings or weights file that is malformed."""
+
+    code = "FILE"
+
+
+class DuplicateError(NbxError, ValueError):
+    """One id registered twice. The message names both owners."""
+
+    code = "DUPLICATE"
+
+
+class EnvironmentVariableError(NbxError, ValueError):
+    """An ``NBX_`` environment variable whose value does not parse."""
+
+    code = "ENVIRONMENT"
+
+
+class PluginFault(NbxError):
+    """A plugin's bug: its predicate, binder, contract or hook raised. ``plugin`` and ``where`` say whose."""
+
+    code = "PLUGIN_FAULT"
+
+    def __init__(self, message: str, *, plugin: str | None = None, where: str | None = None) -> None:
+        super().__init__(message)
+        self.plugin = plugin
+        self.where = where
+
+
+class OutOfMemory(NbxError, MemoryError):
+    """An allocation that did not fit. All figures are bytes; ``None`` where the runtime cannot tell.
+
+    ``requested`` is what was asked for, ``live`` what is handed out, ``pooled`` what the pool keeps for reuse,
+    ``free`` what the device reports free.
+    """
+
+    code = "OUT_OF_MEMORY"
+
+    def __init__(
+        self, message: str, *, requested: int, live: int | None, pooled: int | None, free: int | None
+    ) -> None:
+        super().__init__(message)
+        self.requested = requested
+        self.live = live
+        self.pooled = pooled
+        self.free = free
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return ``; did you mean 'x'?`` for the closest known name, or an empty string."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {close[0]!r}?" if close else ""

@@ -1,0 +1,81 @@
+"""Every hook a plugin may implement: the whole contract between the core and plugins, in one file.
+
+A plugin is a module (or an object) named by an entry point of group ``nbx_registry``. It states the hook version it
+was written for as ``NBX_HOOKS = 1`` and implements any of these with `hookimpl`. Hooks are called once, when a
+catalog is built, never per call; none may import a toolkit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pluggy
+
+if TYPE_CHECKING:
+    from nbx_registry.dtypes import DType
+    from nbx_registry.kernel import Backend, Kernel
+    from nbx_registry.op import Op
+    from nbx_registry.runtime import Emulator, RuntimeSpec
+
+GROUP = "nbx_registry"
+HOOK_VERSION = 1
+
+hookspec = pluggy.HookspecMarker(GROUP)
+hookimpl = pluggy.HookimplMarker(GROUP)
+
+
+@hookspec
+def nbx_register_dtypes() -> Iterable[DType]:
+    """Dtypes beside the table's. A name already there with other facts is refused."""
+
+
+@hookspec
+def nbx_register_ops() -> Iterable[Op]:
+    """Ops made by the `op` decorator; a plugin's are in a namespace of its own (``sdm::wy_solve``)."""
+
+
+@hookspec
+def nbx_register_backends() -> Iterable[Backend]:
+    """Toolkits that this plugin's kernels are made with."""
+
+
+@hookspec
+def nbx_register_kernels() -> Iterable[Kernel]:
+    """Kernels, as data."""
+
+
+@hookspec
+def nbx_register_runtimes() -> Iterable[RuntimeSpec]:
+    """Runtimes, by reference."""
+
+
+@hookspec
+def nbx_register_emulators() -> Iterable[Emulator]:
+    """Runtimes that stand in for others when conformance checks numbers."""
+
+
+@hookspec
+def nbx_register_devices() -> Iterable[Path]:
+    """Folders of device files: ``<folder>/<vendor>/<product>.yml`` is the device ``vendor/product``."""
+
+
+@hookspec
+def nbx_register_overlays() -> Iterable[Path]:
+    """Folders of overlays: files like device files that add facts to a device of another distribution."""
+
+
+@hookspec
+def nbx_register_evidence() -> Iterable[Path]:
+    """Folders of evidence bundles (``*.json``)."""
+
+
+@hookspec
+def nbx_register_settings() -> Iterable[Path]:
+    """Folders of tuned settings (``*.json``)."""
+
+
+@hookspec
+def nbx_register_cases() -> Iterable[Path]:
+    """Folders of conformance cases for the ops this plugin brings (``*.yml``)."""

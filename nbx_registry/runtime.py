@@ -1,0 +1,197 @@
+"""The `Runtime` protocol: memory, streams, events, launches and graphs on one kind of device.
+
+A new vendor implements this. Every method takes the device's index on that runtime (``cuda:1`` is index 1); every
+address is an integer; every ``stream`` is a `Stream` of the same runtime and device. Errors of the toolkit are raised
+as `NbxError`, allocation failures as `OutOfMemory`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from nbx_registry.kernel import Artifact, Launch
+    from nbx_registry.spec import TensorSpec
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LiveDevice:
+    """A device that is present."""
+
+    runtime: str
+    index: int
+    name: str
+    """As the driver gives it: ``NVIDIA H200``."""
+    arch: str
+    """``sm_90``; for the host the machine's architecture."""
+    detected: Mapping[str, object] = field(default_factory=dict)
+    """What the driver reports, under the fact keys of device files (``memory.bytes``, ``multiprocessors``, ...)."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Versions of driver and toolkit, by name."""
+
+    @property
+    def handle(self) -> str:
+        """``cpu`` for the host, else ``runtime:index``."""
+        return "cpu" if self.runtime == "host" else f"{self.runtime}:{self.index}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemoryInfo:
+    """Bytes. ``live`` is handed out, ``pooled`` kept for reuse, ``free`` what the device reports; None: cannot tell."""
+
+    live: int | None
+    pooled: int | None
+    free: int | None
+    allocations: int = 0
+    """Allocations made so far, ever growing: what conformance compares with the declaration."""
+    allocated_bytes: int = 0
+    """Bytes asked for so far, ever growing."""
+
+
+class Buffer(Protocol):
+    """Memory that its runtime allocated; freed in stream order when it is dropped."""
+
+    address: int
+    nbytes: int
+    device: int
+
+
+class Stream(Protocol):
+    """A queue of work. ``handle`` is the toolkit's own (an integer for CUDA)."""
+
+    handle: Any
+    device: int
+
+    def synchronize(self) -> None: ...
+    def wait(self, event: Event) -> None:
+        """Make later work of this stream wait for ``event``."""
+        ...
+
+
+class Event(Protocol):
+    """A point in a stream."""
+
+    def record(self, stream: Stream) -> None: ...
+    def synchronize(self) -> None: ...
+    def elapsed_s(self, earlier: Event) -> float:
+        """Seconds between two recorded events, both reached."""
+        ...
+
+
+class Graph(Protocol):
+    """A captured sequence of launches."""
+
+    def replay(self, stream: Stream) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One operand of a program: a parameter, output or workspace."""
+
+    name: str
+    spec: TensorSpec
+    kind: Literal["input", "output", "workspace"]
+
+
+class Program(Protocol):
+    """Launches with their arguments packed once. Callable from several threads at a time."""
+
+    def run(self, operands: Sequence[Any], stream: Any) -> None:
+        """Enqueue every launch.
+
+        ``operands``, in slot order, are NumPy arrays (``operands == "array"``) or integer addresses, Python scalars
+        for scalar slots. ``stream`` is the raw handle of a stream; None where the runtime has no streams.
+        """
+        ...
+
+
+@runtime_checkable
+class Runtime(Protocol):
+    """How one kind of device is driven."""
+
+    name: str
+    operands: Literal["array", "address"]
+    """Whether launches take NumPy arrays or addresses."""
+
+    def devices(self) -> Sequence[LiveDevice]:
+        """The devices present, in index order; empty when there is none. Never raises for a missing driver."""
+        ...
+
+    def why_absent(self) -> str:
+        """Why `devices` is empty, in one sentence with the way out; empty when there are devices."""
+        ...
+
+    def allocate(self, device: int, nbytes: int, stream: Stream | None = None) -> Buffer:
+        """Allocate (256-byte aligned or better). Raises `OutOfMemory` with its figures."""
+        ...
+
+    def memory(self, device: int) -> MemoryInfo: ...
+
+    def copy_in(self, device: int, address: int, source: np.ndarray, stream: Stream | None = None) -> None:
+        """Copy a contiguous host array to ``address``; the source may be reused when this returns."""
+        ...
+
+    def copy_out(self, device: int, target: np.ndarray, address: int, stream: Stream | None = None) -> None:
+        """Copy from ``address`` into a contiguous host array; complete when this returns."""
+        ...
+
+    def copy(self, device: int, target: int, source: int, nbytes: int, stream: Stream | None = None) -> None: ...
+
+    def fill(self, device: int, address: int, byte: int, nbytes: int, stream: Stream | None = None) -> None: ...
+
+    def default_stream(self, device: int) -> Stream: ...
+
+    def stream(self, device: int) -> Stream:
+        """A new stream that does not synchronise with the default one."""
+        ...
+
+    def event(self, device: int) -> Event: ...
+
+    def delay(self, device: int, stream: Stream, seconds: float) -> None:
+        """Keep ``stream`` busy for about that long: conformance proves with it that a kernel is on its stream."""
+        ...
+
+    def synchronize(self, device: int) -> None: ...
+
+    def load(self, device: int, artifact: Artifact) -> Any:
+        """Load compiled code; the result is a `Launch.function` of this runtime."""
+        ...
+
+    def program(self, device: int, launches: Sequence[Launch], slots: Sequence[Slot]) -> Program:
+        """Pack launches over named slots into something that runs with operands alone."""
+        ...
+
+    def capture(self, device: int, stream: Stream) -> AbstractContextManager[Any]:
+        """Record what is enqueued on ``stream`` inside the block; the value's ``.graph`` is a `Graph` afterwards."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RuntimeSpec:
+    """A runtime as registered: its name and where it is made, so that registering imports no toolkit."""
+
+    name: str
+    factory: str
+    """``module:function`` without arguments, returning the `Runtime`."""
+    install: str = ""
+    """The command that installs what it needs, for refusals."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Emulator:
+    """A runtime that stands in for another when numbers are checked: an interpreter, a software device."""
+
+    name: str
+    backend: str
+    """Kernels of this backend ..."""
+    runtimes: tuple[str, ...]
+    """... for these runtimes can be run on it."""
+    factory: str
+    """``module:function`` without arguments, returning the `Runtime`."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables that the process must be started with."""

@@ -1,0 +1,1 @@
+"""Sparse delta memory: ops and kernels."""

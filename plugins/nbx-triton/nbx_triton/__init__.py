@@ -1,0 +1,1 @@
+"""Portable Triton kernels and their torch-free compiler."""
