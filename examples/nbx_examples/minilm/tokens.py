@@ -32,7 +32,7 @@ class Tokens:
         try:
             self._tokenizer = Tokenizer.from_file(str(path))
         # tokenizers raises a plain Exception for whatever it cannot read.
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             raise FileError(f"{path}: not a readable tokenizer file: {error}") from error
         self._tokenizer.enable_truncation(MAX_TOKENS)
         self._tokenizer.enable_padding(pad_id=0, pad_token="[PAD]")

@@ -1,0 +1,194 @@
+"""What is there: ``nbx ops``, ``devices``, ``kernels``, ``plugins``."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from nbx_registry.cli.console import json_option, lines, print_json, table
+from nbx_registry.cli.main import registry
+from nbx_registry.device import Device
+from nbx_registry.errors import FileError, UnknownName
+from nbx_registry.kernel import Kernel
+from nbx_registry.op import Op
+
+
+@click.command()
+@click.argument("name", required=False)
+@json_option
+@click.pass_context
+def ops(context: click.Context, name: str | None, as_json: bool) -> None:
+    """List the ops, or show the contract of one."""
+    reg = registry(context)
+    found = {op.id: op for op in reg.ops.values()}
+    kernels: dict[str, list[str]] = {identifier: [] for identifier in found}
+    for kernel in reg.kernels.values():
+        kernels.setdefault(kernel.op, []).append(kernel.id)
+    if name is None:
+        if as_json:
+            print_json([_op(op, kernels[op.id]) for op in found.values()])
+            return
+        rows = [(op.id, len(kernels[op.id]), _summary(op)) for op in found.values()]
+        table({"op": "left", "kernels": "right", "what it computes": "left"}, rows)
+        return
+    op = _look_up("op", name, reg.ops)
+    if as_json:
+        print_json(_op(op, kernels[op.id]))
+        return
+    lines(op.text)
+    lines("")
+    lines(inspect.cleandoc(op.doc))
+    lines("")
+    lines("kernels:")
+    for identifier in kernels[op.id] or ["none in the installed plugins"]:
+        lines(f"  {identifier}")
+
+
+@click.command()
+@click.argument("name", required=False)
+@json_option
+@click.pass_context
+def devices(context: click.Context, name: str | None, as_json: bool) -> None:
+    """List the devices known from files and those present, or show the facts of one with their sources.
+
+    NAME is a product (nvidia/h200-sxm) or a live device (cpu, cuda:0).
+    """
+    reg = registry(context)
+    if name is None:
+        live = {handle: reg.device(handle) for handle in reg.handles()}
+        present: dict[str, list[str]] = {}
+        for handle, (device, _) in live.items():
+            present.setdefault(device.id, []).append(handle)
+        rows = [_device_row(identifier, reg.devices, present.get(identifier, [])) for identifier in reg.devices]
+        if as_json:
+            print_json(rows)
+            return
+        headings = dict.fromkeys(("device", "arch", "runtime", "present as", "evidence class"), "left")
+        table(headings, [[row[key] for key in ("id", "arch", "runtime", "present", "evidence_class")] for row in rows])
+        return
+    device, live_device = reg.device(name)
+    if as_json:
+        facts = {key: {"value": f.value, "source": f.source, "file": str(f.file)} for key, f in device.facts.items()}
+        print_json({**_device(device), "facts": facts, "detected": dict(live_device.detected) if live_device else None})
+        return
+    lines(f"{device.id}: {device.arch} on the runtime {device.runtime!r}, evidence class {device.evidence_class}")
+    if live_device is not None:
+        lines(f"present as {live_device.handle}: {live_device.name}")
+    rows = [(key, _fact(fact.value), fact.source) for key, fact in sorted(device.facts.items())]
+    table({"fact": "left", "value": "left", "source": "left"}, rows)
+
+
+@click.command()
+@click.option("--op", "op_name", metavar="OP", help="Only the kernels of this op.")
+@json_option
+@click.pass_context
+def kernels(context: click.Context, op_name: str | None, as_json: bool) -> None:
+    """List the kernels: what each is made with, where it runs, and what it promises."""
+    reg = registry(context)
+    wanted = _look_up("op", op_name, reg.ops).id if op_name else None
+    found = [kernel for kernel in reg.kernels.values() if wanted in (None, kernel.op)]
+    if as_json:
+        print_json([_kernel(kernel) for kernel in found])
+        return
+    headings = dict.fromkeys(("kernel", "op", "backend", "runs on", "promises"), "left")
+    table(headings, [(k.id, k.op, k.backend, ", ".join(k.runtimes) or "any", _promises(k)) for k in found])
+
+
+@click.command()
+@json_option
+@click.pass_context
+def plugins(context: click.Context, as_json: bool) -> None:
+    """List the plugins, what each brought, and why one is out."""
+    found = list(registry(context).plugins.values())
+    if as_json:
+        print_json([_plugin(plugin) for plugin in found])
+        return
+    counts = ("ops", "kernels", "runtimes", "devices", "evidence")
+    headings = {"plugin": "left", "version": "left", "state": "left"} | dict.fromkeys(counts, "right")
+    rows = [(p.name, p.version or "", p.state, *(len(getattr(p, key)) for key in counts)) for p in found]
+    table(headings, rows)
+    for plugin in found:
+        if plugin.state != "active":
+            lines(f"{plugin.name}: {plugin.reason}")
+            lines(f"  way out: {plugin.way_out}")
+
+
+def _look_up(kind: str, name: str, known: Mapping[str, Any]) -> Any:
+    found = known.get(name)
+    if found is None:
+        raise UnknownName.of(kind, name, known, f"nbx {kind}s lists them")
+    return found
+
+
+def _summary(op: Op) -> str:
+    return inspect.cleandoc(op.doc).partition("\n")[0]
+
+
+def _op(op: Op, kernels: list[str]) -> dict[str, Any]:
+    return {"id": op.id, "contract": op.text, "doc": inspect.cleandoc(op.doc), "kernels": kernels}
+
+
+def _device(device: Device) -> dict[str, Any]:
+    return {
+        "id": device.id,
+        "arch": device.arch,
+        "runtime": device.runtime,
+        "evidence_class": device.evidence_class,
+        "file": str(device.file),
+    }
+
+
+def _device_row(identifier: str, known: Mapping[str, Device], handles: list[str]) -> dict[str, Any]:
+    present = ", ".join(handles)
+    try:
+        return {**_device(known[identifier]), "present": present, "error": None}
+    except FileError as error:
+        bad = "malformed file: nbx doctor"
+        row: dict[str, Any] = dict.fromkeys(("arch", "runtime", "file"), "")
+        return {"id": identifier, **row, "evidence_class": bad, "present": present, "error": str(error)}
+
+
+def _fact(value: object) -> str:
+    if isinstance(value, float) and value >= 1e6:
+        return f"{value:.6g}"
+    return str(value)
+
+
+def _promises(kernel: Kernel) -> str:
+    names = ("deterministic", "batch_invariant", "replayable")
+    return ", ".join(name.replace("_", "-") for name in names if getattr(kernel, name))
+
+
+def _kernel(kernel: Kernel) -> dict[str, Any]:
+    return {
+        "id": kernel.id,
+        "op": kernel.op,
+        "backend": kernel.backend,
+        "runtimes": list(kernel.runtimes),
+        "when": list(kernel.when),
+        "key": list(kernel.key),
+        "workspace": [{"name": w.name, "dtype": w.dtype, "shape": list(w.shape)} for w in kernel.workspace],
+        "deterministic": kernel.deterministic,
+        "batch_invariant": kernel.batch_invariant,
+        "replayable": kernel.replayable,
+        "overlap": kernel.overlap,
+        "parts": list(kernel.parts),
+        "bind": kernel.bind,
+        "doc": kernel.doc,
+    }
+
+
+def _plugin(plugin: Any) -> dict[str, Any]:
+    counts = ("dtypes", "ops", "kernels", "runtimes", "emulators", "devices", "overlays", "evidence", "settings")
+    return {
+        "name": plugin.name,
+        "distribution": plugin.distribution,
+        "version": plugin.version,
+        "state": plugin.state,
+        "reason": plugin.reason,
+        "way_out": plugin.way_out,
+        "counts": {key: len(getattr(plugin, key)) for key in counts},
+    }
