@@ -11,6 +11,8 @@ from nbx_registry.cli.arguments import parse
 from nbx_registry.cli.console import figure_bytes, figure_flops, figure_seconds, json_option, lines, print_json, table
 from nbx_registry.cli.main import FAULT, REFUSED, registry
 from nbx_registry.decision import REQUIRE, Decision
+from nbx_registry.errors import MissingFact
+from nbx_registry.price import Price
 
 
 def _request_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -87,24 +89,59 @@ def price(
     positional, keywords = parse(arguments, attributes)
     if device is not None:
         keywords["device"] = device
-    cost = registry(context).price(op, *positional, **keywords)
+    priced = registry(context).price(op, *positional, **keywords)
     if as_json:
-        print_json(cost.to_dict())
+        print_json(_plain(priced))
         return
+    place = f" on {priced.device.id}" if priced.device is not None else ""
+    lines(f"{priced.signature}{place}")
     rows = [
-        ("operations", figure_flops(cost.flops), f"{cost.flops:,}", f"on the {cost.unit} unit"),
-        ("  at least", figure_flops(cost.least_flops), f"{cost.least_flops:,}", ""),
-        ("bytes read", figure_bytes(cost.bytes_read), f"{cost.bytes_read:,}", ""),
-        ("bytes written", figure_bytes(cost.bytes_written), f"{cost.bytes_written:,}", ""),
-        ("  moved at least", figure_bytes(cost.least_bytes), f"{cost.least_bytes:,}", ""),
+        ("operations", priced.flops, figure_flops(priced.flops), f"{priced.cost.unit} unit, {priced.cost.dtype}"),
+        ("  at least", priced.least_flops, figure_flops(priced.least_flops), ""),
+        ("bytes read", priced.bytes_read, figure_bytes(priced.bytes_read), ""),
+        ("bytes written", priced.bytes_written, figure_bytes(priced.bytes_written), ""),
+        ("bytes moved at least", priced.least_bytes, figure_bytes(priced.least_bytes), ""),
     ]
-    lines(f"{cost.request} on {cost.device}")
-    table({"": "left", "about": "right", "exactly": "right", " ": "left"}, rows)
-    for output in cost.outputs:
-        lines(f"output: {output}")
-    for slot in cost.workspace:
-        lines(f"workspace: {slot}")
-    if cost.floor_s is None:
-        lines(f"floor: unknown: {cost.floor_missing}")
-    else:
-        lines(f"floor: {figure_seconds(cost.floor_s)}, bound by {cost.bound_by}")
+    table(
+        {"cost": "left", "exactly": "right", "about": "right", "": "left"}, [(a, f"{b:,}", c, d) for a, b, c, d in rows]
+    )
+    for output in priced.outputs:
+        lines(f"output     {output}")
+    if priced.device is None:
+        lines("floor      name a device with --device")
+        return
+    chosen = priced.decision.chosen if priced.decision is not None else None
+    lines(f"kernel     {chosen or 'none would run; nbx explain says why'}")
+    for name, spec in priced.declared_workspace:
+        lines(f"workspace  {name}: {spec}, {figure_bytes(spec.nbytes)}")
+    seconds, bound, missing = _floor(priced)
+    lines(f"floor      {f'unknown: {missing}' if seconds is None else f'{figure_seconds(seconds)}, bound by {bound}'}")
+
+
+def _floor(priced: Price) -> tuple[float | None, str | None, str | None]:
+    """Seconds and what bounds them, or the fact that is missing."""
+    try:
+        return *priced.floor(), None
+    except MissingFact as error:
+        return None, None, str(error)
+
+
+def _plain(priced: Price) -> dict[str, Any]:
+    seconds, bound, missing = _floor(priced)
+    return {
+        "request": str(priced.signature),
+        "device": priced.device.id if priced.device is not None else None,
+        "kernel": priced.decision.chosen if priced.decision is not None else None,
+        "unit": priced.cost.unit,
+        "dtype": str(priced.cost.dtype),
+        "flops": priced.flops,
+        "least_flops": priced.least_flops,
+        "bytes_read": priced.bytes_read,
+        "bytes_written": priced.bytes_written,
+        "least_bytes": priced.least_bytes,
+        "outputs": [str(spec) for spec in priced.outputs],
+        "workspace": [{"name": n, "spec": str(s), "bytes": s.nbytes} for n, s in priced.declared_workspace],
+        "floor_s": seconds,
+        "bound_by": bound,
+        "floor_missing": missing,
+    }

