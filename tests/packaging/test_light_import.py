@@ -1,0 +1,69 @@
+"""Importing and loading stay light: what a fresh process loaded, and how long it took."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+HEAVY = {
+    "torch", "triton", "cuda", "wgpu", "tilelang", "tvm", "cupy", "jax",
+    "pytest", "hypothesis", "rich", "click", "nbx_conformance", "nbx_examples",
+}  # fmt: skip
+
+MARGIN = 4
+"""The budget is 60 ms each (`benchmarks/import_time.py` holds it on a quiet machine); tests share two cores."""
+
+
+def loaded_by(code: str) -> set[str]:
+    script = f"import json, sys\n{code}\nprint(json.dumps(sorted({{name.partition('.')[0] for name in sys.modules}})))"
+    # -I: neither the working directory nor the user's site may decide what is found.
+    ran = subprocess.run([sys.executable, "-I", "-c", script], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return set(json.loads(ran.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import nbx_registry",
+        "import nbx_registry; nbx_registry.load()",
+        "import nbx_registry; reg = nbx_registry.load(); list(reg.ops), list(reg.devices), dict(reg.plugins)",
+        "import nbx_registry; print(nbx_registry.load().decide('add', 'float32[63]', 'float32[63]', device='cpu'))",
+        "import nbx_registry, numpy; nbx_registry.ops.add(numpy.ones(3), numpy.ones(3))",
+    ],
+    ids=["import", "load", "listings", "decide", "call-on-the-host"],
+)
+def test_no_toolkit_is_loaded_by(code: str) -> None:
+    assert not loaded_by(code) & HEAVY
+
+
+def test_import_alone_reads_no_plugin() -> None:
+    assert not {name for name in loaded_by("import nbx_registry") if name.startswith("nbx_")} - {"nbx_registry"}
+
+
+def test_the_command_line_loads_no_toolkit() -> None:
+    code = (
+        "from nbx_registry.cli import main\n"
+        "import contextlib, io\n"
+        "for line in (['--help'], ['ops'], ['kernels'], ['devices'], ['plugins'], ['explain', 'sqrt', 'float32[3]']):\n"
+        "    with contextlib.redirect_stdout(io.StringIO()):\n"
+        "        main(line, standalone_mode=False)\n"
+    )
+    assert not loaded_by(code) & (HEAVY - {"rich", "click"})
+
+
+def test_import_and_load_keep_within_a_multiple_of_their_time() -> None:
+    command = [
+        sys.executable,
+        str(ROOT / "benchmarks/import_time.py"),
+        "--repeats",
+        "5",
+        "--limit-ms",
+        str(60 * MARGIN),
+    ]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
