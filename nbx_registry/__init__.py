@@ -1,1 +1,76 @@
-"""A multi-backend kernel registry: which kernel runs, at what cost, and if none, why not."""
+"""A multi-backend kernel registry: which kernel runs, at what cost, and if none, exactly why not.
+
+Names are loaded on first use, so that importing the package costs next to nothing beside NumPy.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nbx_registry import ops
+    from nbx_registry.call_bound import Bound
+    from nbx_registry.decision import Candidate, Decision, Evidence, Fault
+    from nbx_registry.dtypes import DType
+    from nbx_registry.errors import (
+        MissingFact,
+        NbxError,
+        OutOfMemory,
+        PluginFault,
+        Refused,
+        SignatureError,
+        UnknownName,
+    )
+    from nbx_registry.hookspecs import hookimpl
+    from nbx_registry.kernel import Backend, BindContext, Kernel, Launch, Scalar, ScalarOf, View, Workspace
+    from nbx_registry.op import Op, Signature, op
+    from nbx_registry.plan import Plan
+    from nbx_registry.registry import Registry, default, load, set_default
+    from nbx_registry.runtime import LiveDevice, Runtime, RuntimeSpec
+    from nbx_registry.spec import TensorSpec
+    from nbx_registry.tensor import Tensor, asarray, empty, stream
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "call_bound": ("Bound",),
+    "decision": ("Candidate", "Decision", "Evidence", "Fault"),
+    "dtypes": ("DType",),
+    "errors": (
+        "MissingFact",
+        "NbxError",
+        "OutOfMemory",
+        "PluginFault",
+        "Refused",
+        "SignatureError",
+        "UnknownName",
+    ),
+    "hookspecs": ("hookimpl",),
+    "kernel": ("Backend", "BindContext", "Kernel", "Launch", "Scalar", "ScalarOf", "View", "Workspace"),
+    "op": ("Op", "Signature", "op"),
+    "plan": ("Plan",),
+    "registry": ("Registry", "default", "load", "set_default"),
+    "runtime": ("LiveDevice", "Runtime", "RuntimeSpec"),
+    "spec": ("TensorSpec",),
+    "tensor": ("Tensor", "asarray", "empty", "stream"),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = sorted([*_HOME, "ops"])  # noqa: PLE0605 - every name is imported above for type checkers
+
+
+def __getattr__(name: str) -> Any:
+    if name == "ops":
+        return importlib.import_module("nbx_registry.ops")
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'nbx_registry' has no attribute {name!r}")
+    # `op` is both a module and the decorator in it: importing the module binds the module, so bind what is meant.
+    value = getattr(importlib.import_module(f"nbx_registry.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -18,6 +18,7 @@ CODES: dict[str, str] = {
     "DEVICE": "a condition on a device fact does not hold",
     "ARCH": "the kernel is for other compile targets",
     "FACT_MISSING": "a condition reads a device fact that nobody stated",
+    "RUNTIME": "the kernel is launched through another kind of runtime",
     "RUNTIME_MISSING": "no runtime for this device is installed, or it found no device",
     "TOOLKIT_MISSING": "the kernel's toolkit is not installed",
     "EVIDENCE": "what has been checked about the kernel does not satisfy require=",

@@ -38,9 +38,10 @@ class Kernel:
     """The toolkit that makes it: ``numpy``, ``triton``, ``cuda``, ``composite``, ``view``, ..."""
     runtimes: tuple[str, ...]
     """Runtimes it can be launched on (``("host",)``, ``("cuda",)``); empty for composites and views: any."""
-    bind: str
+    bind: str | Callable[..., Any]
     """``module:function``. Takes a `BindContext`; returns one `Launch`, several, or a `View`.
-    For a composite it takes ``(trace, *tensors, **attributes)`` and returns the traced outputs."""
+    For a composite it takes ``(trace, *tensors, **attributes)`` and returns the traced outputs.
+    A kernel registered in this process may give the function itself; evidence cannot bind to such a one."""
     when: tuple[str, ...] = ()
     """Conditions, all of which must hold. Expressions over axes, attributes, tensors and ``device.<fact>``."""
     key: tuple[str, ...] = ()

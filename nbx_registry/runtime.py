@@ -91,11 +91,11 @@ class Graph(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One operand of a program: a parameter, output or workspace."""
+    """One operand of a program: a parameter, an output, workspace, or (in a composite) another look at one of these."""
 
     name: str
     spec: TensorSpec
-    kind: Literal["input", "output", "workspace"]
+    kind: Literal["input", "output", "workspace", "derived"]
 
 
 class Program(Protocol):

@@ -1,0 +1,471 @@
+"""The Registry: decide, call, bind, price over one catalog. The face that users, the CLI and conformance share."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+from nbx_registry import environment, interop, plugins, tensor
+from nbx_registry.bound import BoundProgram, build
+from nbx_registry.call_bound import Bound
+from nbx_registry.catalog import Catalog
+from nbx_registry.composite import weak_spec
+from nbx_registry.counters import Counters, Ran
+from nbx_registry.decision import Decision
+from nbx_registry.device import Device, DeviceTable
+from nbx_registry.dispatch import Dispatcher
+from nbx_registry.errors import NbxError, PluginFault, Refused, SignatureError
+from nbx_registry.kernel import Kernel
+from nbx_registry.observe import Observer, Profile, Recorder
+from nbx_registry.op import Op, Signature
+from nbx_registry.plan import Plan, PlanEntry
+from nbx_registry.plugins import Plugin
+from nbx_registry.price import Price
+from nbx_registry.runtime import LiveDevice, Runtime
+from nbx_registry.selection import Selector
+from nbx_registry.spec import TensorSpec, parse
+from nbx_registry.target import Target, Targets, make
+
+PROGRAM_LIMIT = 4096
+"""How many bound programs a registry remembers."""
+
+
+def load(
+    block: Iterable[str] = (), plugins: Sequence[Any] = (), require: str | None = None
+) -> Registry:
+    """Discover plugins and freeze a catalog.
+
+    Parameters
+    ----------
+    block
+        Names of plugins that are not imported and ids of kernels that are refused; ``NBX_BLOCK`` adds to it.
+    plugins
+        Plugin objects or modules of this process, beside the installed ones.
+    require
+        The default policy of this registry: ``checked`` unless said otherwise here or by ``NBX_REQUIRE``.
+    """
+    blocked = {*block, *environment.blocked()}
+    return Registry(Catalog(_discover(blocked, plugins), blocked), require or environment.require())
+
+
+def _discover(blocked: Iterable[str], extra: Sequence[Any]) -> tuple[Plugin, ...]:
+    return plugins.discover((name for name in blocked if "/" not in name), extra)
+
+
+class Registry:
+    """Kernels of a catalog, ready to be asked and called. Safe to use from many threads.
+
+    Attributes
+    ----------
+    catalog : Catalog
+    counters : Counters
+        What ran: ``reg.ran()``.
+    observer : Observer or None
+        Sees every call while a profile or recording is on.
+    """
+
+    def __init__(self, catalog: Catalog, require: str = "checked") -> None:
+        self.catalog = catalog
+        self.counters = Counters()
+        self.observer: Observer | None = None
+        self.default_require = require
+        self._selector = Selector(catalog)
+        self._targets = Targets(catalog)
+        self._programs: dict[tuple[object, ...], BoundProgram] = {}
+        self._dispatchers: dict[str, Dispatcher] = {}
+        self._lock = threading.RLock()
+
+    # What there is.
+
+    @property
+    def ops(self) -> Mapping[str, Op]:
+        """Ops by name (``add``, ``sdm::wy_solve``), each its highest version."""
+        return MappingProxyType({name: op for name, op in sorted(self.catalog.ops.items()) if "@" not in name})
+
+    @property
+    def kernels(self) -> Mapping[str, Kernel]:
+        """Kernels by id."""
+        return self.catalog.kernels
+
+    @property
+    def devices(self) -> DeviceTable:
+        """Devices by id."""
+        return self.catalog.devices
+
+    @property
+    def plugins(self) -> Mapping[str, Plugin]:
+        """Plugins by name, quarantined and blocked ones included."""
+        return self.catalog.plugins
+
+    def target(self, name: str) -> Target:
+        """Return what a device name means here: a product of a file, or a live handle."""
+        return self._targets.resolve(name)
+
+    def device(self, name: str) -> tuple[Device | None, LiveDevice | None]:
+        """Return a device's facts and, for a live handle, the device that is present."""
+        target = self.target(name)
+        return target.device, target.live
+
+    def live(self) -> list[Target]:
+        """Return every device that is present."""
+        return [target for name in sorted(self.catalog.runtimes) for target in self._targets.live(name)]
+
+    def runtime(self, name: str) -> Runtime:
+        """Return a runtime by name. Raises `UnknownName`."""
+        return self._targets.runtime(name)
+
+    def emulator(self, name: str) -> Runtime:
+        """Return the runtime of an emulator. Its environment variables are the caller's matter."""
+        return make(self.catalog.emulators[name].factory)
+
+    def kernel_evidence(self, kernel: str, device: str) -> Any:
+        """Return what has been checked about a kernel for a device."""
+        return self._selector.evidence(self.catalog.kernel(kernel), self.target(device))
+
+    def ran(self) -> Iterable[Ran]:
+        """Return what ran so far: op, kernel, device, evidence, calls."""
+        return self.counters.rows()
+
+    # Asking.
+
+    def decide(
+        self,
+        op: str,
+        *tensors: Any,
+        device: str | None = None,
+        kernel: str | None = None,
+        require: str | None = None,
+        **attributes: Any,
+    ) -> Decision:
+        """Say which kernel would run a request, and why each other one would not.
+
+        Parameters
+        ----------
+        tensors
+            Spec strings (``"float16[2, 3]"``), `TensorSpec`, arrays, Python scalars or None, in parameter order;
+            by keyword too.
+        device
+            A product or a live handle; by default where the arrays are, else ``cpu``.
+        kernel
+            A kernel id: that one or its refusal.
+        require
+            ``any``, ``checked``, ``checked_here`` or ``tuned``.
+
+        Raises
+        ------
+        SignatureError
+            The request does not fit the contract. Never raises for lack of a kernel.
+        """
+        signature, place = self.signature(op, *tensors, **attributes)
+        target = self.target(device or place)
+        if kernel is not None:
+            self.catalog.kernel(kernel)
+        return self._selector.decide(signature, target, self.require(require), kernel)
+
+    def signature(self, op: str, *tensors: Any, **attributes: Any) -> tuple[Signature, str]:
+        """Check a request against its contract; return the signature and where its arrays are."""
+        contract = self.catalog.op(op)
+        names = [param.name for param in contract.tensors]
+        if len(tensors) > len(names):
+            raise SignatureError(f"{op} takes {len(names)} tensors ({', '.join(names)}), not {len(tensors)}")
+        given = dict(zip(names, tensors, strict=False))
+        for name in names:
+            if name in attributes:
+                if name in given:
+                    raise SignatureError(f"{op}: {name} is given twice, by position and by keyword")
+                given[name] = attributes.pop(name)
+        places: set[str] = set()
+        specs = [_describe(op, name, given.get(name), places) for name in names]
+        if len(places) > 1:
+            raise SignatureError(f"{op}: arrays on several devices: {', '.join(sorted(places))}")
+        return contract.signature(specs, attributes), next(iter(places), "cpu")
+
+    def price(
+        self,
+        op: str,
+        *tensors: Any,
+        device: str | None = None,
+        kernel: str | None = None,
+        require: str | None = None,
+        **attributes: Any,
+    ) -> Price:
+        """Say what a request costs at the least, and with ``device=`` how long it takes at the least there.
+
+        Raises `SignatureError` for a request that does not fit; `MissingFact` only when a figure is asked for whose
+        fact nobody stated.
+        """
+        signature, _ = self.signature(op, *tensors, **attributes)
+        cost = signature.op.cost(signature)
+        if device is None:
+            return Price(signature, cost)
+        target = self.target(device)
+        decision = self._selector.decide(signature, target, self.require(require), kernel)
+        workspace: tuple[tuple[str, TensorSpec], ...] = ()
+        choice = self._selector.choose(signature, target, self.require(require), kernel)
+        if choice is not None:
+            bound = build(choice, signature, replace(target, live=None, runtime=None))
+            workspace = tuple((slot.name, slot.spec) for slot in bound.workspace)
+        return Price(signature, cost, target.device, decision, workspace)
+
+    def diagnostics(self) -> list[str]:
+        """Return what is wrong with kernels whatever the request: conditions over unknown names, always refusing."""
+        problems = [self._selector.check(kernel) for kernel in self.catalog.kernels.values()]
+        return [problem for problem in problems if problem is not None]
+
+    # Running.
+
+    def call(
+        self,
+        op: str,
+        *tensors: Any,
+        out: Any = None,
+        device: str | None = None,
+        kernel: str | None = None,
+        require: str | None = None,
+        **attributes: Any,
+    ) -> Any:
+        """Run an op on arrays; return its outputs in the library of ``out``, else of the first array.
+
+        Raises
+        ------
+        SignatureError
+            The arguments do not fit the contract.
+        Refused
+            No kernel may run this; ``.decision`` says why for each.
+        PluginFault
+            A plugin's condition or binder raised.
+        OutOfMemory
+            Outputs or workspace did not fit.
+        """
+        try:
+            dispatcher = self._dispatchers[op]
+        except KeyError:
+            dispatcher = self.dispatcher(op)
+        return dispatcher.call(tensors, attributes, out, device, kernel, require)
+
+    def bind(
+        self,
+        op: str,
+        *tensors: Any,
+        out: Any = None,
+        device: str | None = None,
+        kernel: str | None = None,
+        require: str | None = None,
+        **attributes: Any,
+    ) -> Bound:
+        """Bind an op to arrays: call the result again and again. Outputs not given in ``out`` are allocated once."""
+        return Bound(self.dispatcher(op), tensors, attributes, out, device, kernel, require)
+
+    def dispatcher(self, op: str) -> Dispatcher:
+        """Return the dispatcher of an op. Raises `UnknownName` with the nearest."""
+        contract = self.catalog.op(op)
+        with self._lock:
+            found = self._dispatchers.get(contract.id)
+            if found is None:
+                found = self._dispatchers[contract.id] = Dispatcher(self, contract)
+            self._dispatchers[op] = found
+        return found
+
+    def program(self, signature: Signature, target: Target, require: str, pin: str | None) -> BoundProgram:
+        """Return the bound program of a signature, made if new.
+
+        Raises `Refused` with the whole decision, or `PluginFault`.
+        """
+        key = (signature.op.id, signature.key, target, require, pin)
+        found = self._programs.get(key)
+        if found is not None:
+            return found
+        if pin is not None:
+            self.catalog.kernel(pin)
+        choice = self._selector.choose(signature, target, require, pin)
+        if choice is None:
+            raise self._why_not(self._selector.decide(signature, target, require, pin))
+        bound = build(choice, signature, target)
+        with self._lock:
+            while len(self._programs) >= PROGRAM_LIMIT:
+                self._programs.pop(next(iter(self._programs)))
+            return self._programs.setdefault(key, bound)
+
+    def bind_specs(
+        self,
+        op: str,
+        signature: Signature,
+        *,
+        device: str,
+        kernel: str | None = None,
+        require: str = "any",
+        runtime: Runtime | None = None,
+    ) -> BoundProgram:
+        """Bind without arrays: for an absent device compiled code is made and nothing loaded.
+
+        Parameters
+        ----------
+        runtime
+            Stands in for the device's own runtime (an emulator).
+        """
+        if self.catalog.op(op).id != signature.op.id:
+            raise SignatureError(f"the signature is of {signature.op.id}, not of {op}")
+        target = self.target(device)
+        choice = self._selector.choose(signature, target, require, kernel)
+        if choice is None:
+            raise self._why_not(self._selector.decide(signature, target, require, kernel))
+        return build(choice, signature, target, runtime)
+
+    def realigned(self, bound: BoundProgram, aligns: Sequence[int]) -> BoundProgram:
+        """Return the program of a signature whose operands are aligned as given, parameters first, then outputs."""
+        signature = bound.signature
+        given = iter(aligns)
+        tensors = [
+            None if spec is None else spec if spec.weak and next(given) else spec.aligned(next(given))
+            for spec in signature.tensors
+        ]
+        changed = signature.op.signature(tensors, signature.attributes)
+        changed.outputs = tuple(spec.aligned(next(given)) for spec in signature.outputs)
+        choice = bound.choice
+        return self.program(changed, bound.target, "any", choice.kernel.id)
+
+    def decide_again(self, bound: BoundProgram) -> Decision:
+        """Return the decision behind a bound program."""
+        return self._selector.decide(bound.signature, bound.target, self.default_require, None)
+
+    def require(self, require: str | None) -> str:
+        """Return the policy in force for a request."""
+        return self.default_require if require is None else require
+
+    def stream_of(self, bound: BoundProgram, handle: Any) -> Any:
+        """Return a runtime's stream object of a raw handle."""
+        assert bound.runtime is not None
+        assert bound.live is not None
+        if handle is None:
+            return None
+        return bound.runtime.wrap_stream(bound.live.index, handle)
+
+    def fault(self, kernel: Kernel, error: BaseException) -> PluginFault:
+        """Return the fault of a kernel that raised while it ran."""
+        owner = self.catalog.owners[kernel.id]
+        return PluginFault(
+            f"{kernel.id} of {owner} raised {type(error).__name__}: {error}", plugin=owner, where=str(kernel.bind)
+        )
+
+    def _why_not(self, decision: Decision) -> NbxError:
+        if decision.faults:
+            fault = decision.faults[0]
+            return PluginFault(
+                f"{fault.kernel}: fault in {fault.where} of {fault.plugin}: {fault.message}; block the kernel "
+                f"(block=[{fault.kernel!r}]) to go on without it\n{fault.traceback}",
+                plugin=fault.plugin,
+                where=fault.where,
+            )
+        return Refused(decision)
+
+    # Watching and planning.
+
+    @contextmanager
+    def profile(self) -> Iterator[Profile]:
+        """Time every call made inside the block, each on its own; the profile's ``rows`` say what ran."""
+        with self._observed(Profile()) as profile:
+            yield profile
+
+    @contextmanager
+    def record(self) -> Iterator[Plan]:
+        """Write down every kind of call made inside the block."""
+        plan = Plan()
+        with self._observed(Recorder(plan)):
+            yield plan
+
+    @contextmanager
+    def _observed(self, observer: Any) -> Iterator[Any]:
+        with self._lock:
+            if self.observer is not None:
+                raise NbxError("a profile or recording is on already; one at a time")
+            self.observer = observer
+        try:
+            yield observer
+        finally:
+            self.observer = None
+
+    def prepare(self, plan: Plan) -> list[BoundProgram]:
+        """Bind a whole plan ahead on the devices present.
+
+        Raises
+        ------
+        NbxError
+            An entry's digests or kernel are not what is installed here: each difference is named.
+        Refused
+            A kernel of the plan may not run here.
+        """
+        places = {target.device.id: target for target in reversed(self.live()) if target.device is not None}
+        prepared: list[BoundProgram] = []
+        for entry in plan:
+            target = places.get(entry.device)
+            if target is None:
+                present = ", ".join(sorted(places)) or "none"
+                raise NbxError(f"the plan is for {entry.device}, which is not present here (present: {present})")
+            bound = self.program(
+                entry.signature(self.catalog.op(entry.op)), target, self.default_require, entry.kernel
+            )
+            differences = entry.differences(PlanEntry.of(bound))
+            if differences:
+                raise NbxError(f"{entry.op} of the plan differs from what is here: {'; '.join(differences)}")
+            prepared.append(bound)
+        return prepared
+
+    @cached_property
+    def namespace(self) -> Any:
+        """The ops as functions: ``reg.namespace.add(x, y)``, ``reg.namespace.sdm.wy_solve(...)``."""
+        from nbx_registry.ops import Namespace
+
+        return Namespace(lambda: self)
+
+
+def _describe(op: str, name: str, value: Any, places: set[str]) -> TensorSpec | None:
+    if isinstance(value, str):
+        return parse(value)
+    if value is None or isinstance(value, TensorSpec):
+        return value
+    if isinstance(value, (bool, int, float)):
+        return weak_spec(value)
+    adapter = interop.adapter(value)
+    if adapter is None:
+        raise SignatureError(
+            f"{op}: {name} is a {type(value).__name__}; give a spec string like 'float16[2, 3]', an array or a scalar"
+        )
+    places.add(adapter.place(value))
+    return adapter.spec(value)
+
+
+_default: Registry | None = None
+_default_lock = threading.Lock()
+
+
+def default() -> Registry:
+    """Return the process's registry, loaded on first use. What ``nbx.ops`` and `nbx.asarray` work on."""
+    global _default
+    if _default is None:
+        with _default_lock:
+            if _default is None:
+                _default = load()
+    return _default
+
+
+def set_default(registry: Registry | None) -> Registry | None:
+    """Make a registry the process's own (None: load anew on next use); return the one before."""
+    global _default
+    with _default_lock:
+        before, _default = _default, registry
+    return before
+
+
+def _runtime_provider(name: str) -> Runtime:
+    return default().runtime(name)
+
+
+tensor.set_runtime_provider(_runtime_provider)
+
+__all__ = ["Registry", "default", "load", "set_default"]
+

@@ -1,0 +1,426 @@
+"""Selection: which kernel of an op runs a signature on a target, and why each other one does not.
+
+For every kernel, in this order: blocked, pinned away, another kind of runtime, its conditions, whether its runtime and
+toolkit are here, and last what has been checked about it. So EVIDENCE means "would run, had it been checked".
+
+What dtypes, ranks, the device and the policy settle is settled once (`_Settled`) and kept in a bounded table; only
+conditions on sizes and layouts are looked at again for a new signature of known kind.
+"""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from nbx_registry import digest
+from nbx_registry.catalog import Catalog
+from nbx_registry.composite import Expansion, expand
+from nbx_registry.conditions import Conditions, compile_conditions
+from nbx_registry.decision import NO_EVIDENCE, REQUIRE, Candidate, Decision, Evidence, Fault, Refusal
+from nbx_registry.errors import NbxError, SignatureError, nearest
+from nbx_registry.evidence import gate, weakest
+from nbx_registry.kernel import Kernel
+from nbx_registry.op import Op, Signature
+from nbx_registry.settings import TunedEntry
+from nbx_registry.target import Target
+
+_LEVELS = {"here": 0, "elsewhere": 1, "built": 2, "none": 3}
+_SPECIFICITY = {"arch": 0, "fact": 1, "nothing": 2}
+_SPECIFIC_WORDS = {"arch": "names an arch or capability", "fact": "names a device fact", "nothing": ""}
+SETTLED_LIMIT = 1024
+"""How many kinds of signature (dtypes, ranks, device, policy) are remembered for an op."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A kernel that may run, and what is needed to bind it."""
+
+    kernel: Kernel
+    evidence: Evidence
+    settings: Mapping[str, object]
+    tuned: TunedEntry | None = None
+    expansion: Expansion | None = None
+    parts: tuple[Choice, ...] = ()
+
+
+@dataclass(slots=True)
+class _Entry:
+    """One kernel, as far as the static kind of a signature settles it."""
+
+    kernel: Kernel
+    plugin: str
+    conditions: Conditions | None = None
+    refusal: Refusal | None = None
+    """Settled: it cannot run any signature of this kind."""
+    late: Refusal | None = None
+    """Settled, but told only if every condition holds: runtime, toolkit, evidence."""
+    evidence: Evidence = NO_EVIDENCE
+    fault: Fault | None = None
+    order: tuple[int, int, int, str] = (9, 9, 0, "")
+
+
+@dataclass(slots=True)
+class _Settled:
+    entries: list[_Entry]
+    """By kernel id."""
+    open: list[_Entry] = field(default_factory=list)
+    """Those without refusal or fault, best first; composites last."""
+    faulty: bool = False
+
+
+class Selector:
+    """Decides over one catalog."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._conditions: dict[str, Conditions | Fault] = {}
+        self._settled: dict[tuple[object, ...], _Settled] = {}
+        self._lock = threading.Lock()
+
+    def choose(
+        self, signature: Signature, target: Target, require: str, pin: str | None, within: tuple[str, ...] = ()
+    ) -> Choice | None:
+        """Return what runs, or None where nothing may or a plugin is at fault: then `decide` tells the whole story.
+
+        ``within`` are the composites being expanded around this request.
+        """
+        settled = self._settle(signature, target, require, pin)
+        if settled.faulty:
+            return None
+        best: tuple[_Entry, Choice] | None = None
+        timed: list[tuple[float, Choice]] = []
+        device = target.device
+        for entry in settled.open:
+            kernel = entry.kernel
+            conditions = entry.conditions
+            assert conditions is not None
+            try:
+                holds = conditions.dynamic_ok(signature, device)
+            except NbxError:
+                return None
+            if not holds or entry.late is not None:
+                continue
+            if kernel.backend == "composite":
+                # At best a composite is checked here; skip the tracing where even that would not win.
+                if best is not None and best[0].order <= (0, *entry.order[1:]):
+                    continue
+                outcome = self._compose(entry, signature, target, require, within)
+                if isinstance(outcome, Fault):
+                    return None
+                if isinstance(outcome, Refusal):
+                    continue
+                order = (_LEVELS[outcome.evidence.level], *entry.order[1:])
+                if best is None or order < best[0].order:
+                    best = (_ordered(entry, order), outcome)
+                continue
+            tuned = self._tuned(kernel, conditions, signature, target)
+            if require == "tuned" and tuned is None:
+                continue
+            if best is not None and tuned is None:
+                continue
+            choice = Choice(kernel, entry.evidence, _settings(kernel, tuned), tuned)
+            if tuned is not None:
+                timed.append((tuned.seconds, choice))
+            if best is None:
+                best = (entry, choice)
+        if best is None:
+            return None
+        # Where two kernels were timed on this key the faster takes the place of the better-placed one.
+        if len(timed) > 1 and any(choice is best[1] for _, choice in timed):
+            return min(timed, key=lambda pair: (pair[0], pair[1].kernel.id))[1]
+        return best[1]
+
+    def decide(
+        self, signature: Signature, target: Target, require: str, pin: str | None, within: tuple[str, ...] = ()
+    ) -> Decision:
+        """Return the whole decision: every kernel of the op, accepted or refused with its reason."""
+        settled = self._settle(signature, target, require, pin)
+        faults: list[Fault] = []
+        accepted: list[tuple[_Entry, Choice]] = []
+        refused: list[Candidate] = []
+        for entry in settled.entries:
+            outcome = self._judge(entry, signature, target, require, within)
+            if isinstance(outcome, Fault):
+                faults.append(outcome)
+                outcome = Refusal(code="FAULT", reason=outcome.message, would_run_if=f"{entry.plugin} is mended")
+            if isinstance(outcome, Refusal):
+                refused.append(
+                    Candidate(
+                        kernel=entry.kernel.id,
+                        accepted=False,
+                        code=outcome.code,
+                        reason=outcome.reason,
+                        would_run_if=outcome.would_run_if,
+                        evidence=entry.evidence,
+                    )
+                )
+            else:
+                order = (_LEVELS[outcome.evidence.level], *entry.order[1:])
+                accepted.append((_ordered(entry, order), outcome))
+        accepted.sort(key=lambda pair: pair[0].order)
+        accepted = _by_time(accepted)
+        chosen = accepted[0][1].kernel.id if accepted and not faults else None
+        return Decision(
+            op=signature.op.id,
+            request=str(signature),
+            device=str(target),
+            require=require,
+            pin=pin,
+            chosen=chosen,
+            candidates=(*(self._candidate(e, c, pin) for e, c in accepted), *refused),
+            faults=tuple(faults),
+            hints=self._hints(target, accepted, refused),
+        )
+
+    def settings_key(self, kernel: Kernel, signature: Signature, target: Target) -> tuple[object, ...]:
+        """Return the values of a kernel's launch key for a signature."""
+        conditions = self._compiled(kernel, self._catalog.op(kernel.op))
+        if isinstance(conditions, Fault):
+            raise SignatureError(conditions.message)
+        return conditions.key(signature, target.device)
+
+    def check(self, kernel: Kernel) -> str | None:
+        """Return what is wrong with a kernel's conditions whatever the request, or None."""
+        compiled = self._compiled(kernel, self._catalog.op(kernel.op))
+        if isinstance(compiled, Fault):
+            return compiled.message
+        if compiled.always_refuses:
+            return f"kernel {kernel.id!r} refuses every request: {compiled.always_refuses}"
+        return None
+
+    # One kernel.
+
+    def _judge(
+        self, entry: _Entry, signature: Signature, target: Target, require: str, within: tuple[str, ...]
+    ) -> Choice | Refusal | Fault:
+        if entry.fault is not None:
+            return entry.fault
+        if entry.refusal is not None:
+            return entry.refusal
+        assert entry.conditions is not None
+        try:
+            failed = entry.conditions.failed(signature, target.device)
+        except NbxError as error:
+            return self._fault(entry.kernel, error)
+        if failed is not None:
+            return failed
+        if entry.late is not None:
+            return entry.late
+        if entry.kernel.backend == "composite":
+            return self._compose(entry, signature, target, require, within)
+        tuned = self._tuned(entry.kernel, entry.conditions, signature, target)
+        if require == "tuned" and tuned is None:
+            key = entry.conditions.key(signature, target.device)
+            return Refusal(
+                code="KEY_NOT_TUNED",
+                reason=f"no settings are proven for key {dict(zip(entry.kernel.key, key, strict=True))}",
+                would_run_if=f"nbx tune {signature.op.name} proves settings for this key, or require='checked'",
+            )
+        return Choice(entry.kernel, entry.evidence, _settings(entry.kernel, tuned), tuned)
+
+    def _compose(
+        self, entry: _Entry, signature: Signature, target: Target, require: str, within: tuple[str, ...]
+    ) -> Choice | Refusal | Fault:
+        kernel = entry.kernel
+        if kernel.id in within:
+            return Refusal(code="PART_REFUSED", reason=f"{kernel.id} is being expanded already: it would contain itself")
+        try:
+            expansion = expand(self._catalog, kernel, signature)
+        except Exception as error:  # noqa: BLE001 - a plugin's function may raise anything; it becomes its fault
+            return self._fault(kernel, error)
+        parts: list[Choice] = []
+        for step in expansion.steps:
+            # Tuned settings are a matter of the parts' own keys; a composite has none.
+            part = self.choose(step.signature, target, require, None, (*within, kernel.id))
+            if part is None:
+                decision = self.decide(step.signature, target, require, None, (*within, kernel.id))
+                if decision.faults:
+                    return decision.faults[0]
+                reasons = "; ".join(f"{c.kernel}: {c.code}: {c.reason}" for c in decision.candidates) or "no kernel"
+                ways = " or ".join(sorted({c.would_run_if for c in decision.candidates if c.would_run_if}))
+                return Refusal(
+                    code="PART_REFUSED",
+                    reason=f"part {decision.request} has no kernel here ({reasons})",
+                    would_run_if=ways and f"for {step.signature.op.id}: {ways}",
+                )
+            parts.append(part)
+        evidence = weakest([part.evidence for part in parts]) if parts else NO_EVIDENCE
+        return Choice(kernel, evidence, {}, None, expansion, tuple(parts))
+
+    def _tuned(
+        self, kernel: Kernel, conditions: Conditions, signature: Signature, target: Target
+    ) -> TunedEntry | None:
+        if target.device is None or kernel.settings is None:
+            return None
+        store = self._catalog.settings
+        if not store.has(kernel.id):
+            return None
+        return store.lookup(kernel.id, target.device.id, kernel.key, conditions.key(signature, target.device))
+
+    def _candidate(self, entry: _Entry, choice: Choice, pin: str | None) -> Candidate:
+        words = [
+            "pinned" if pin else "",
+            f"{choice.tuned.seconds:.3g} s on this key" if choice.tuned else "",
+            _SPECIFIC_WORDS[entry.conditions.specificity] if entry.conditions else "",
+            f"preference {choice.kernel.preference}" if choice.kernel.preference else "",
+            "made of " + ", ".join(p.kernel.id for p in choice.parts) if choice.parts else "",
+        ]
+        return Candidate(
+            kernel=choice.kernel.id, accepted=True, evidence=choice.evidence, rank=tuple(w for w in words if w)
+        )
+
+    # What a kind of signature settles.
+
+    def _settle(self, signature: Signature, target: Target, require: str, pin: str | None) -> _Settled:
+        key = (signature.op.id, signature.kind, target, require, pin)
+        found = self._settled.get(key)
+        if found is None:
+            found = self._settle_anew(signature, target, require, pin)
+            with self._lock:
+                while len(self._settled) >= SETTLED_LIMIT:
+                    self._settled.pop(next(iter(self._settled)))
+                self._settled[key] = found
+        return found
+
+    def _settle_anew(self, signature: Signature, target: Target, require: str, pin: str | None) -> _Settled:
+        if require not in REQUIRE:
+            raise SignatureError(f"require={require!r} is none of {', '.join(REQUIRE)}{nearest(require, REQUIRE)}")
+        op = signature.op
+        kernels = self._catalog.by_op.get(op.id, ())
+        if pin is not None and all(kernel.id != pin for kernel in kernels):
+            known = self._catalog.kernel(pin)
+            raise SignatureError(f"kernel={pin!r} implements {known.op}, not {op.id}")
+        settled = _Settled([self._entry(kernel, signature, target, require, pin) for kernel in kernels])
+        settled.faulty = any(entry.fault is not None for entry in settled.entries)
+        settled.open = sorted(
+            (e for e in settled.entries if e.refusal is None and e.fault is None),
+            key=lambda e: (e.kernel.backend == "composite", e.order),
+        )
+        return settled
+
+    def _entry(self, kernel: Kernel, signature: Signature, target: Target, require: str, pin: str | None) -> _Entry:
+        entry = _Entry(kernel, self._catalog.owners[kernel.id])
+        if kernel.id in self._catalog.blocked:
+            entry.refusal = Refusal(
+                code="BLOCKED", reason="blocked by the caller", would_run_if=f"{kernel.id} is left out of block="
+            )
+            return entry
+        if pin is not None and kernel.id != pin:
+            entry.refusal = Refusal(
+                code="NOT_PINNED", reason=f"kernel={pin!r} asks for another", would_run_if=f"kernel={kernel.id!r}"
+            )
+            return entry
+        if kernel.runtimes and target.runtime_name not in kernel.runtimes:
+            entry.refusal = Refusal(
+                code="RUNTIME",
+                reason=f"launched through {' or '.join(kernel.runtimes)}; {target.name} is driven by {target.runtime_name}",
+                would_run_if=f"the tensors were on a device of {' or '.join(kernel.runtimes)}",
+            )
+            return entry
+        if target.device is None:
+            entry.refusal = Refusal(code="RUNTIME_MISSING", reason=target.why, would_run_if=self._runtime_way(target))
+            return entry
+        compiled = self._compiled(kernel, signature.op)
+        if isinstance(compiled, Fault):
+            entry.fault = compiled
+            return entry
+        entry.conditions = compiled
+        try:
+            entry.refusal = compiled.static_failed(signature, target.device)
+        except NbxError as error:
+            entry.fault = self._fault(kernel, error)
+            return entry
+        if kernel.backend != "composite":
+            entry.evidence = self.evidence(kernel, target)
+            entry.late = self._late(kernel, target, entry.evidence, require)
+        entry.order = (
+            _LEVELS[entry.evidence.level],
+            _SPECIFICITY[compiled.specificity],
+            -kernel.preference,
+            kernel.id,
+        )
+        return entry
+
+    def _late(self, kernel: Kernel, target: Target, evidence: Evidence, require: str) -> Refusal | None:
+        if target.present and kernel.backend != "view" and not self._catalog.toolkit_present(kernel.backend):
+            backend = self._catalog.backends[kernel.backend]
+            return Refusal(
+                code="TOOLKIT_MISSING",
+                reason=f"backend {backend.name} needs {', '.join(backend.modules)}, which cannot be found",
+                would_run_if=backend.install or f"{backend.distribution or backend.name} is installed",
+            )
+        return gate(evidence, require, kernel=kernel.id, device=target.name)
+
+    def evidence(self, kernel: Kernel, target: Target) -> Evidence:
+        """Return what has been checked about a kernel on a target's evidence class; composites have none of their own."""
+        if target.device is None or not isinstance(kernel.bind, str):
+            return NO_EVIDENCE
+        backend = self._catalog.backends.get(kernel.backend)
+        return self._catalog.evidence.level(
+            kernel,
+            op_digest=self._catalog.op(kernel.op).digest,
+            kernel_digest=lambda: digest.source_digest(str(kernel.bind)),
+            device=target.device,
+            live=target.live,
+            toolkit=backend.distribution if backend is not None and target.present else None,
+        )
+
+    def _runtime_way(self, target: Target) -> str:
+        spec = self._catalog.runtimes.get(target.runtime_name)
+        return spec.install if spec is not None and spec.install else f"a runtime {target.runtime_name!r} is here"
+
+    def _compiled(self, kernel: Kernel, op: Op) -> Conditions | Fault:
+        found = self._conditions.get(kernel.id)
+        if found is None:
+            try:
+                found = compile_conditions(kernel, op)
+            except NbxError as error:
+                found = self._fault(kernel, error)
+            self._conditions[kernel.id] = found
+        return found
+
+    def _fault(self, kernel: Kernel, error: BaseException) -> Fault:
+        cause = error.__cause__ or error
+        return Fault(
+            kernel=kernel.id,
+            plugin=self._catalog.owners[kernel.id],
+            where=getattr(error, "where", None) or str(kernel.bind),
+            message=f"{type(error).__name__}: {error}",
+            traceback="".join(traceback.format_exception(cause)),
+        )
+
+    def _hints(
+        self, target: Target, accepted: Sequence[tuple[_Entry, Choice]], refused: Sequence[Candidate]
+    ) -> tuple[str, ...]:
+        if accepted or target.device is None:
+            return ()
+        hints: list[str] = []
+        installed = {p.distribution or p.name for p in self._catalog.active}
+        for capability, distribution in sorted(self._catalog.devices.suggestions.items()):
+            if distribution not in installed and target.device.facts.get(capability) is not None:
+                hints.append(f"install {distribution}: it has kernels for {capability}, which {target.device.id} has")
+        waiting = [p.name for p in self._catalog.plugins.values() if p.state != "active"]
+        if waiting:
+            hints.append(f"plugins not active: {', '.join(waiting)} (see nbx doctor)")
+        return tuple(hints)
+
+
+def _settings(kernel: Kernel, tuned: TunedEntry | None) -> Mapping[str, Any]:
+    return {**kernel.defaults, **tuned.settings} if tuned is not None else kernel.defaults
+
+
+def _ordered(entry: _Entry, order: tuple[int, int, int, str]) -> _Entry:
+    return _Entry(entry.kernel, entry.plugin, entry.conditions, None, None, entry.evidence, None, order)
+
+
+def _by_time(accepted: list[tuple[_Entry, Choice]]) -> list[tuple[_Entry, Choice]]:
+    """Refill the places of the kernels timed on this key in order of their times."""
+    seconds: Callable[[tuple[_Entry, Choice]], float] = lambda pair: pair[1].tuned.seconds  # type: ignore[union-attr]  # noqa: E731
+    places = [index for index, (_, choice) in enumerate(accepted) if choice.tuned is not None]
+    ordered = sorted((accepted[index] for index in places), key=lambda pair: (seconds(pair), pair[1].kernel.id))
+    for index, pair in zip(places, ordered, strict=True):
+        accepted[index] = pair
+    return accepted
