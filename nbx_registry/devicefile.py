@@ -1,0 +1,394 @@
+"""Device files: the schema of facts, and reading one file against it. Every error names file, line, key and way out."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+from nbx_registry import yamlfile
+from nbx_registry.errors import FileError, nearest
+from nbx_registry.yamlfile import Table, kind
+
+FactType = Literal["integer", "number", "string", "capability", "integers", "strings", "matrix_unit"]
+
+UNITS: Mapping[str, re.Pattern[str] | None] = {
+    "bytes": re.compile(r"(?<![a-z])bytes(?!_per_s(?![a-z]))(?![a-z])"),
+    "bytes/s": re.compile(r"bytes_per_s\Z"),
+    "FLOP/s": re.compile(r"_flop_per_s\Z"),
+    "OP/s": re.compile(r"(?<!fl)op_per_s\Z"),
+    "s": re.compile(r"(?<!_per)_s\Z"),
+    "Hz": re.compile(r"_hz\Z"),
+    "count": None,
+    "ratio": None,
+}
+"""Units of numeric facts, with what a key must contain to say so; counts and ratios have nothing to say."""
+
+RESERVED = frozenset({"id", "vendor", "arch", "runtime", "evidence_class", "target"})
+"""What ``device.<name>`` means beside facts; no fact's key begins with one."""
+
+HEAD = ("arch", "targets", "runtime", "evidence_class", "match")
+READ = ("vendor", "dev", "q", "3p", "=", "measured", "unconfirmed")
+"""How a value was read: the vendor's own text or code (the default), reported by a device, quoted, third party,
+arithmetic (with its formula), measured, no document found."""
+
+_KEY = re.compile(r"[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)*\Z")
+_SCHEMA_KEY = re.compile(r"[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)*(\.\*)?\Z")
+_FILE_KEYS = ("extends", *HEAD, "facts", "sources")
+_OVERLAY_KEYS = ("facts", "sources")
+_FACT_KEYS = ("value", "source", "read", "formula", "note", "date")
+_MATCH_KEYS = ("names", "archs", "multiprocessors")
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One thing known about a device, and how."""
+
+    value: Any
+    """An int, float, bool or str; a tuple of them; for a matrix unit a mapping of operand dtype name to the names of
+    its accumulators (empty where no document says)."""
+    source: str
+    """Tags of the documents, ``X1, N6``."""
+    file: Path
+    line: int
+    read: str = "vendor"
+    """One of `READ`."""
+    formula: str = ""
+    """Where ``read`` is ``=``: the arithmetic, over numbers and other facts of the same device."""
+    note: str = ""
+    date: str = ""
+    documents: tuple[str, ...] = ()
+    """The documents in words, in the order of the tags."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeySchema:
+    """What one key of a device file means."""
+
+    key: str
+    type: FactType
+    unit: str
+    meaning: str
+    file: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The known keys. One ending in ``.*`` stands for every key with one more segment."""
+
+    keys: Mapping[str, KeySchema]
+
+    def find(self, key: str) -> KeySchema | None:
+        """Return what is known of a key, or None."""
+        found = self.keys.get(key)
+        return found if found is not None else self.keys.get(key.rpartition(".")[0] + ".*")
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFile:
+    """One file as read: its head and its facts, each with its line."""
+
+    path: Path
+    extends: str | None
+    head: Mapping[str, Any]
+    lines: Mapping[str, int]
+    facts: Mapping[str, Fact]
+
+
+def read_schema(path: Path) -> tuple[str | None, dict[str, KeySchema]]:
+    """Read ``schema.yml``: the known keys, and the namespace of a fragment (None for the common schema)."""
+    table = yamlfile.load(path)
+    _known(table, ("namespace", "keys"), path, "schema")
+    namespace = table.get("namespace")
+    if namespace is not None and (not isinstance(namespace, str) or not _KEY.match(namespace) or "." in namespace):
+        raise _error(
+            path, table.lines["namespace"], f"namespace is {namespace!r}; write one lower-case word, like acme"
+        )
+    if namespace in RESERVED:
+        raise _error(path, table.lines["namespace"], f"namespace {namespace!r} is taken: device.{namespace} is no fact")
+    keys = _table(table, "keys", path)
+    found: dict[str, KeySchema] = {}
+    for key, row in keys.items():
+        line = keys.lines[key]
+        found[key] = _key_schema(key, row, path, line)
+        if namespace is not None and not key.startswith(namespace + "."):
+            raise _error(path, line, f"key {key!r} is outside the namespace {namespace!r}; call it {namespace}.{key}")
+    return namespace, found
+
+
+def read_sources(table: Table, path: Path) -> dict[str, str]:
+    """Read a ``sources`` mapping (tag to document and publisher) into tag to words."""
+    found: dict[str, str] = {}
+    for tag, row in table.items():
+        line = table.lines[tag]
+        where = f"sources.{tag}"
+        if not isinstance(row, Table):
+            raise _error(path, line, f"{where} is {kind(row)}; write {{document: ..., publisher: ...}}")
+        _known(row, ("document", "publisher", "read"), path, where)
+        for key in ("document", "publisher"):
+            _string(row, key, path, where)
+        found[tag] = f"{row['document']} ({row['publisher']})"
+    return found
+
+
+def read_device(path: Path, schema: Schema, sources: Mapping[str, str], *, overlay: bool = False) -> DeviceFile:
+    """Read a device file, architecture file or overlay.
+
+    Parameters
+    ----------
+    sources
+        Tags known beside the file's own.
+    overlay
+        Whether the file only adds facts to a device described elsewhere.
+
+    Raises
+    ------
+    FileError
+        For anything malformed, with file, line, key and the nearest known name.
+    """
+    table = yamlfile.load(path)
+    if overlay and (extra := [key for key in HEAD + ("extends",) if key in table]):
+        raise _error(
+            path,
+            table.lines[extra[0]],
+            f"{extra[0]!r} is for the file of a device; an overlay states facts and sources",
+        )
+    _known(table, _OVERLAY_KEYS if overlay else _FILE_KEYS, path, "device file")
+    known = dict(sources)
+    if "sources" in table:
+        own = _table(table, "sources", path)
+        for tag, words in read_sources(own, path).items():
+            if tag in known:
+                raise _error(path, own.lines[tag], f"source {tag!r} is given twice; it is known as {known[tag]!r}")
+            known[tag] = words
+    extends = table.get("extends")
+    if "extends" in table and not isinstance(extends, str):
+        raise _error(
+            path, table.lines["extends"], f"extends is {kind(extends)}; write a file's id, like nvidia/arch/sm_90"
+        )
+    facts: dict[str, Fact] = {}
+    if "facts" in table:
+        rows = _table(table, "facts", path)
+        for key, row in rows.items():
+            facts[key] = _fact(key, row, schema, known, path, rows.lines[key])
+    head = {key: _head(table, key, path) for key in HEAD if key in table}
+    return DeviceFile(path, extends, head, dict(table.lines), facts)
+
+
+def _key_schema(key: str, row: Any, path: Path, line: int) -> KeySchema:
+    if not _SCHEMA_KEY.match(key):
+        raise _error(path, line, f"key {key!r} is not of the form word.word (lower case, digits, underscores)")
+    if key.partition(".")[0] in RESERVED:
+        raise _error(path, line, f"key {key!r} is taken: device.{key.partition('.')[0]} is no fact")
+    where = f"keys.{key}"
+    if not isinstance(row, Table):
+        raise _error(path, line, f"{where} is {kind(row)}; write {{type: ..., unit: ..., meaning: ...}}")
+    _known(row, ("type", "unit", "meaning"), path, where)
+    type_ = _string(row, "type", path, where)
+    if type_ not in _CHECKS:
+        raise _error(
+            path, row.lines["type"], f"{where}: type {type_!r} is none of {', '.join(_CHECKS)}{nearest(type_, _CHECKS)}"
+        )
+    unit = ""
+    if type_ in ("integer", "number", "integers"):
+        unit = _string(row, "unit", path, where)
+        if unit not in UNITS:
+            raise _error(
+                path, row.lines["unit"], f"{where}: unit {unit!r} is none of {', '.join(UNITS)}{nearest(unit, UNITS)}"
+            )
+        pattern = UNITS[unit]
+        if pattern is not None and not key.endswith(".*") and not pattern.search(key.rpartition(".")[2]):
+            suffix = unit.lower().replace("/s", "_per_s")
+            raise _error(path, line, f"key {key!r} is in {unit} and its name does not say so; call it {key}_{suffix}")
+    elif "unit" in row:
+        raise _error(path, row.lines["unit"], f"{where}: a {type_} has no unit")
+    return KeySchema(key, type_, unit, _string(row, "meaning", path, where), path)  # type: ignore[arg-type]
+
+
+def _fact(key: str, row: Any, schema: Schema, sources: Mapping[str, str], path: Path, line: int) -> Fact:
+    known = schema.find(key)
+    if known is None:
+        raise _error(path, line, f"unknown fact {key!r}{_unknown_fact(key, row, schema)}")
+    where = f"fact {key!r}"
+    if not isinstance(row, Table):
+        raise _error(path, line, f"{where} is {kind(row)}; write {{value: ..., source: ...}}")
+    _known(row, _FACT_KEYS, path, where)
+    if "value" not in row:
+        raise _error(path, line, f"{where} has no value; leave the fact out where it is not known")
+    value = _CHECKS[known.type](row["value"])
+    if value is None:
+        unit = f" ({known.unit})" if known.unit else ""
+        given = row["value"]
+        shown = kind(given) if isinstance(given, (list, dict)) or given is None else f"{given!r}, {kind(given)}"
+        raise _error(path, row.lines["value"], f"{where} is {_TYPE_WORDS[known.type]}{unit}; got {shown}")
+    if "source" not in row:
+        raise _error(path, line, f"{where} has no source; write the tag of the document that states it")
+    tags = row["source"] if isinstance(row["source"], list) else [row["source"]]
+    for tag in tags:
+        if not isinstance(tag, str) or not tag:
+            raise _error(path, row.lines["source"], f"{where}: source is {kind(tag)}; write a tag, or a list of tags")
+        if tag not in sources:
+            raise _error(
+                path,
+                row.lines["source"],
+                f"{where}: source {tag!r} is no known tag{nearest(tag, sources)}; "
+                f"describe it under sources: in this file or in sources.yml",
+            )
+    if not tags:
+        raise _error(path, row.lines["source"], f"{where}: source is an empty list; write a tag")
+    read = _string(row, "read", path, where) if "read" in row else "vendor"
+    if read not in READ:
+        raise _error(
+            path, row.lines["read"], f"{where}: read {read!r} is none of {', '.join(READ)}{nearest(read, READ)}"
+        )
+    if (read == "=") != ("formula" in row):
+        raise _error(path, line, f"{where}: read '=' and formula go together: arithmetic states how")
+    return Fact(
+        value=value,
+        source=", ".join(tags),
+        file=path,
+        line=line,
+        read=read,
+        formula=_string(row, "formula", path, where) if "formula" in row else "",
+        note=_string(row, "note", path, where) if "note" in row else "",
+        date=_string(row, "date", path, where) if "date" in row else "",
+        documents=tuple(sources[tag] for tag in tags),
+    )
+
+
+def _unknown_fact(key: str, row: Any, schema: Schema) -> str:
+    hint = nearest(key, schema.keys)
+    value = row.get("value") if isinstance(row, Table) else row
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        last = key.rpartition(".")[2]
+        if not any(pattern is not None and pattern.search(last) for pattern in UNITS.values()):
+            hint += "; a number's key says its unit (_bytes, _bytes_per_s, _flop_per_s), unless it is a count"
+    return hint + "; a plugin describes keys of its own in a schema.yml beside its files"
+
+
+def _head(table: Table, key: str, path: Path) -> Any:
+    value, line = table[key], table.lines[key]
+    if key == "match":
+        return _match(_table(table, "match", path), path)
+    if key == "targets":
+        checked = _strings(value)
+        if not checked:
+            raise _error(path, line, f"targets is {kind(value)}; write a list of compile targets, like [sm_90, sm_90a]")
+        return checked
+    if not isinstance(value, str) or not value:
+        raise _error(path, line, f"{key} is {kind(value)}; write a name")
+    return value
+
+
+def _match(table: Table, path: Path) -> Mapping[str, Any]:
+    _known(table, _MATCH_KEYS, path, "match")
+    rule: dict[str, Any] = {}
+    for key, value in table.items():
+        checked = _integer(value) if key == "multiprocessors" else _strings(value)
+        if not checked:
+            wanted = "a count" if key == "multiprocessors" else "a list of strings"
+            raise _error(path, table.lines[key], f"match.{key} is {kind(value)}; write {wanted}")
+        rule[key] = checked
+    return MappingProxyType(rule)
+
+
+# Checks: the value in the form that facts hold, or None where it is of another type.
+
+
+def _integer(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _number(value: Any) -> int | float | None:
+    if isinstance(value, float):
+        return value if math.isfinite(value) and value >= 0 else None
+    return _integer(value)
+
+
+def _string_value(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _capability(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _integers(value: Any) -> tuple[int, ...] | None:
+    if not isinstance(value, list) or not value or any(_integer(item) is None for item in value):
+        return None
+    return tuple(value)
+
+
+def _strings(value: Any) -> tuple[str, ...] | None:
+    if not isinstance(value, list) or not value or any(_string_value(item) is None for item in value):
+        return None
+    return tuple(value)
+
+
+def _matrix_unit(value: Any) -> Mapping[str, tuple[str, ...]] | bool | None:
+    if value is False:
+        return False
+    if not isinstance(value, Table) or not value:
+        return None
+    unit: dict[str, tuple[str, ...]] = {}
+    for operand, accumulators in value.items():
+        checked = () if accumulators == [] else _strings(accumulators)
+        if checked is None or not _KEY.match(operand) or "." in operand:
+            return None
+        unit[operand] = checked
+    return MappingProxyType(unit)
+
+
+_CHECKS: Mapping[str, Callable[[Any], Any]] = {
+    "integer": _integer,
+    "number": _number,
+    "string": _string_value,
+    "capability": _capability,
+    "integers": _integers,
+    "strings": _strings,
+    "matrix_unit": _matrix_unit,
+}
+_TYPE_WORDS: Mapping[str, str] = {
+    "integer": "an integer, zero or more",
+    "number": "a finite number, zero or more",
+    "string": "a string",
+    "capability": "a capability, true or false",
+    "integers": "a list of integers",
+    "strings": "a list of strings",
+    "matrix_unit": "a matrix unit: false, or a mapping of operand dtypes to lists of accumulators",
+}
+
+
+def _table(table: Table, key: str, path: Path) -> Table:
+    if key not in table:
+        raise _error(path, table.line, f"{key} is missing; write a mapping {key}: {{...}}")
+    value = table[key]
+    if not isinstance(value, Table):
+        raise _error(path, table.lines[key], f"{key} is {kind(value)}; write a mapping")
+    return value
+
+
+def _string(table: Table, key: str, path: Path, where: str) -> str:
+    value = table.get(key)
+    if not isinstance(value, str) or not value:
+        got = f"is {kind(value)}" if key in table else "is missing"
+        raise _error(path, table.lines.get(key, table.line), f"{where}: {key} {got}; write a string")
+    return value
+
+
+def _known(table: Table, known: tuple[str, ...], path: Path, where: str) -> None:
+    for key in table:
+        if key not in known:
+            raise _error(
+                path,
+                table.lines[key],
+                f"unknown key {key!r} in {where}{nearest(key, known) or '; known are ' + ', '.join(known)}",
+            )
+
+
+def _error(path: Path, line: int, message: str) -> FileError:
+    return FileError(f"{path}:{line}: {message}")
