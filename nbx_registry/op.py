@@ -1,0 +1,337 @@
+"""Ops: contracts that can be read. The `op` decorator makes one of a schema string, rules, and an oracle.
+
+The function under the decorator is the oracle: plain NumPy, slow and obvious, in float64 for floating inputs and in
+their own dtype for others; its docstring documents the op.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from nbx_registry import checker, digest, expr
+from nbx_registry.dtypes import DType
+from nbx_registry.errors import ExpressionError, PluginFault, SchemaError, SignatureError, nearest
+from nbx_registry.expr import Expr
+from nbx_registry.schema import REQUIRED, Attribute, Output, Param, Schema, parse, split_head
+from nbx_registry.signature import Signature
+from nbx_registry.spec import TensorSpec
+
+if TYPE_CHECKING:
+    from nbx_registry.cost import Cost
+
+__all__ = ["Op", "Signature", "op"]
+
+Array = Any
+"""A NumPy array, of any dtype of the table."""
+
+
+class Op:
+    """A contract: what is computed, on what, at what cost, and how exactly.
+
+    Made by the `op` decorator, whose parameters are attributes here. The schema string is parsed at first use.
+
+    Attributes
+    ----------
+    id, name, namespace, version
+        ``sdm::wy_solve@1``, ``sdm::wy_solve``, ``sdm``, 1; the namespace of the core's ops is empty.
+    oracle : callable
+    doc : str
+        The oracle's docstring.
+    """
+
+    def __init__(
+        self,
+        schema: str,
+        oracle: Callable[..., Any],
+        *,
+        where: Mapping[str, str],
+        require: Sequence[str],
+        infer: Callable[[Signature], Any] | None,
+        cost: Callable[[Signature], Any] | None,
+        flops: str | None,
+        least_flops: str | None,
+        unit: Literal["vector", "matrix"],
+        bytes_read: str | None,
+        least_bytes: str | None,
+        accumulation: str,
+        magnitude: Callable[..., Any] | None,
+        exact: bool,
+        ulp: float,
+        index_bounds: Mapping[str, str],
+        views: bool,
+    ) -> None:
+        self.text = schema
+        self.name, self.version = split_head(schema)
+        self.id = f"{self.name}@{self.version}"
+        self.namespace = self.name.partition("::")[0] if "::" in self.name else ""
+        self.oracle = oracle
+        self.doc = (oracle.__doc__ or "").strip()
+        self._where = dict(where)
+        self._require = (require,) if isinstance(require, str) else tuple(require)
+        self.infer = infer
+        self.cost_function = cost
+        self.flops = flops
+        self.least_flops = least_flops
+        self.unit = unit
+        self.bytes_read = bytes_read
+        self.least_bytes = least_bytes
+        self.accumulation = accumulation
+        self.magnitude = magnitude
+        self.exact = exact
+        self.ulp = ulp
+        self.index_bounds = dict(index_bounds)
+        self.views = views
+
+    def __repr__(self) -> str:
+        return f"<Op {self.id}>"
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The parsed schema. Raises `SchemaError`."""
+        return parse(self.text)
+
+    @property
+    def tensors(self) -> tuple[Param, ...]:
+        """The tensor parameters, in order."""
+        return self.schema.params
+
+    @property
+    def attributes(self) -> tuple[Attribute, ...]:
+        """The keywords that are no tensors, in order."""
+        return self.schema.attributes
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        """The outputs, in order."""
+        return self.schema.outputs
+
+    @cached_property
+    def where(self) -> dict[str, Expr]:
+        """Axes that the op computes, by name."""
+        return {name: self._rule(text, f"where={{{name!r}: ...}}") for name, text in self._where.items()}
+
+    @cached_property
+    def require(self) -> tuple[Expr, ...]:
+        """Constraints: what must hold beside matching axes and dtypes."""
+        return tuple(self._rule(text, "require=") for text in self._require)
+
+    def _rule(self, text: str, place: str) -> Expr:
+        try:
+            return expr.parse(text)
+        except ExpressionError as error:
+            raise SchemaError(f"{place} of {self.id}: {error}") from error
+
+    @cached_property
+    def positions(self) -> dict[str, int]:
+        """Where each parameter, then each output, stands among all of them."""
+        return {item.name: i for i, item in enumerate((*self.tensors, *self.outputs))}
+
+    @cached_property
+    def defaults(self) -> dict[str, Any]:
+        """Normalised defaults of the attributes that have one."""
+        given = (a for a in self.attributes if a.default is not REQUIRED)
+        return {a.name: checker.normaliser(a, self.name)(a.default) for a in given}
+
+    @cached_property
+    def static_attributes(self) -> tuple[str, ...]:
+        """Names of the attributes that hold no integers: a few values, on which no size depends."""
+        return tuple(a.name for a in self.attributes if not a.integral)
+
+    @cached_property
+    def signature(self) -> checker.Checker:
+        """Check specs and attributes against the contract: ``signature(tensors, attributes) -> Signature``.
+
+        ``tensors`` holds a `TensorSpec` for each parameter in order, None for an optional one left out (at the end they
+        may be missing), a tuple of specs for a list. Raises `SignatureError` naming the tensors and the values that
+        disagree, `SchemaError` where the contract itself is wrong.
+        """
+        return checker.compile_checker(self)
+
+    def arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Sort a call's arguments into tensors, in parameter order, and attributes.
+
+        Tensors may be given by position or keyword. Raises `SignatureError` for too many, for one given twice, for the
+        keywords of every call, and for unknown ones with the nearest name.
+        """
+        params = self.tensors
+        if len(args) > len(params):
+            names = ", ".join(p.name for p in params) or "none"
+            raise SignatureError(
+                f"{self.name}: {len(args)} positional arguments given, but it takes {len(params)} tensors ({names});"
+                f" attributes are given by keyword",
+                code="ARGUMENTS",
+            )
+        tensors = [*args, *(None,) * (len(params) - len(args))]
+        attributes: dict[str, Any] = {}
+        known = {a.name for a in self.attributes}
+        for name, value in kwargs.items():
+            if name in known:
+                attributes[name] = value
+                continue
+            position = self.positions.get(name, len(params))
+            if position < len(args):
+                raise SignatureError(f"{self.name}: {name} is given twice", code="ARGUMENTS")
+            if position >= len(params):
+                hint = nearest(name, [*known, *(p.name for p in params)])
+                raise SignatureError(f"{self.name}: unknown argument {name!r}{hint}", code="ARGUMENTS")
+            tensors[position] = value
+        return tensors, attributes
+
+    def cost(self, signature: Signature) -> Cost:
+        """Return what the op costs on a signature: nominal and least, as exact integers."""
+        from nbx_registry.cost import cost_of  # it knows ops
+
+        return cost_of(self, signature)
+
+    def bound(
+        self, signature: Signature, arrays: Sequence[Array], reference: Sequence[Array]
+    ) -> tuple[np.ndarray[Any, Any], ...]:
+        """Return, for each output, the largest error allowed per element, float64; 0 where results are exact."""
+        from nbx_registry.tolerance import bound_of  # it knows ops
+
+        return bound_of(self, signature, arrays, reference)
+
+    def run_oracle(
+        self, signature: Signature, arrays: Sequence[Any], attributes: Mapping[str, Any] | None = None
+    ) -> tuple[np.ndarray[Any, Any], ...]:
+        """Compute the op by its oracle.
+
+        Parameters
+        ----------
+        signature
+            What `Op.signature` made of the arrays' specs.
+        arrays
+            NumPy arrays in parameter order, in their own dtypes; None for a tensor left out, a sequence for a list.
+            Python scalars where the signature says so.
+        attributes
+            Those of the signature, unless given.
+
+        Returns
+        -------
+        The outputs, then the new values of ``mut`` parameters in order: float64 (complex128) where their dtype is
+        floating (complex), else in it. Raises `PluginFault` where the oracle gives what its contract does not say.
+        """
+        operands: list[Any] = []
+        for spec, value in zip(signature.tensors, arrays, strict=True):
+            if isinstance(spec, tuple):
+                operands.append([_upcast(item, s.dtype) for item, s in zip(value, spec, strict=True)])
+            else:
+                operands.append(None if spec is None else _upcast(value, spec.dtype))
+        with np.errstate(all="ignore"):
+            result = self.oracle(*operands, **(signature.attributes if attributes is None else attributes))
+        results: tuple[Any, ...] = result if isinstance(result, tuple) else () if result is None else (result,)
+        specs = list(zip((o.name for o in self.outputs), signature.outputs, strict=True))
+        specs += ((p.name, s) for p, s in zip(self.tensors, signature.tensors, strict=True) if p.mutable and s)
+        if len(results) != len(specs):
+            names = ", ".join(name for name, _ in specs) or "nothing"
+            raise PluginFault(
+                f"the oracle of {self.id} gave {len(results)} arrays; its contract has {names}", where=self.id
+            )
+        return tuple(self._result(value, name, spec) for value, (name, spec) in zip(results, specs, strict=True))
+
+    def _result(self, value: Any, name: str, spec: TensorSpec) -> np.ndarray[Any, Any]:
+        found = np.asarray(value)
+        if found.shape != spec.shape:
+            raise PluginFault(f"the oracle of {self.id} gave {name} of shape {found.shape} for {spec}", where=self.id)
+        return found.astype(_wide(spec.dtype))
+
+    @cached_property
+    def digest(self) -> str:
+        """A digest of the contract: schema, rules, and what the code of its oracle and functions computes."""
+        rules: list[object] = [str(self.schema), sorted(self._where.items()), self._require]
+        rules += [self.flops, self.least_flops, self.unit, self.bytes_read, self.least_bytes, self.accumulation]
+        rules += [self.exact, self.ulp, sorted(self.index_bounds.items()), self.views]
+        for function in (self.oracle, self.infer, self.cost_function, self.magnitude):
+            rules.append(digest.function_digest(function) if callable(function) else function)
+        return hashlib.sha256(repr(rules).encode()).hexdigest()
+
+
+def _wide(dtype: DType) -> np.dtype[Any]:
+    if dtype.kind == "float":
+        return np.dtype(np.float64)
+    return np.dtype(np.complex128) if dtype.kind == "complex" else dtype.numpy
+
+
+def _upcast(value: Any, dtype: DType) -> np.ndarray[Any, Any]:
+    # Always a copy: the oracle of an in-place op writes into what it is given.
+    return np.array(value, dtype=_wide(dtype))
+
+
+def op(
+    schema: str,
+    *,
+    where: Mapping[str, str] | None = None,
+    require: Sequence[str] | str = (),
+    infer: Callable[[Signature], Any] | None = None,
+    cost: Callable[[Signature], Any] | None = None,
+    flops: str | None = None,
+    least_flops: str | None = None,
+    unit: Literal["vector", "matrix"] = "vector",
+    bytes_read: str | None = None,
+    least_bytes: str | None = None,
+    accumulation: str = "1",
+    magnitude: Callable[..., Any] | None = None,
+    exact: bool = False,
+    ulp: float = 1.0,
+    index_bounds: Mapping[str, str] | None = None,
+    views: bool = False,
+) -> Callable[[Callable[..., Any]], Op]:
+    """Make an `Op` of the function below: its oracle, whose docstring documents the op.
+
+    Parameters
+    ----------
+    schema
+        The schema string; see `nbx_registry.schema`.
+    where
+        Output axes that are computed: name to expression, in order; later ones may read earlier ones.
+    require
+        Constraints as expressions. One that reads a tensor left out is passed over, unless it asks for ``.given``.
+    infer
+        For what the string cannot say: takes the signature so far (no outputs), returns a `TensorSpec` for each output.
+    cost
+        Takes a signature, returns a `Cost`, for what the expressions below cannot say.
+    flops, least_flops, bytes_read, least_bytes
+        Expressions over axes, attributes and tensors.
+    unit
+        What does the work.
+    accumulation
+        Expression: how many terms are summed into an output element.
+    magnitude
+        For tolerances: takes what the oracle takes, returns the sum of magnitudes behind each output element.
+    exact
+        Whether every kernel must give the oracle's result to the bit.
+    ulp
+        Units in the last place allowed beside accumulation.
+    index_bounds
+        By parameter that holds indices: an expression they stay below.
+    views
+        Whether the output may be a view of an input.
+    """
+
+    def decorate(oracle: Callable[..., Any]) -> Op:
+        return Op(
+            schema,
+            oracle,
+            where=where or {},
+            require=require,
+            infer=infer,
+            cost=cost,
+            flops=flops,
+            least_flops=least_flops,
+            unit=unit,
+            bytes_read=bytes_read,
+            least_bytes=least_bytes,
+            accumulation=accumulation,
+            magnitude=magnitude,
+            exact=exact,
+            ulp=ulp,
+            index_bounds=index_bounds or {},
+            views=views,
+        )
+
+    return decorate
