@@ -348,7 +348,7 @@ class _Generator:
                 self._line(1, f"rule = rule_{index}_{position}")
                 self._line(1, f"try: {variable} = {self._source(axis)}")
                 self._line(1, "except OurErrors: raise")
-        self._line(1, "except ArithmeticErrors as error: errors.arithmetic(rule, error, locals())")
+                self._line(1, "except ArithmeticErrors as error: errors.arithmetic(rule, error, locals())")
                 self._extent(1, variable, f"{position} of {output.name}")
                 shape.append(variable)
             else:
