@@ -2,9 +2,29 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Literal
+
 import click
 
-from nbx_registry.cli.console import json_option
+import nbx_registry as nbx
+from nbx_registry import environment
+from nbx_registry.cli.console import figure_bytes, json_option, lines, print_json
+from nbx_registry.cli.main import FAULT, registry
+from nbx_registry.errors import NbxError
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing found."""
+
+    kind: Literal["problem", "note"]
+    """A problem is broken; a note is only absent, and may be meant to be."""
+    about: str
+    text: str
+    way_out: str = ""
 
 
 @click.command()
@@ -16,3 +36,91 @@ def doctor(context: click.Context, measure_host: bool, as_json: bool) -> None:
 
     Exits 1 where something is broken; what is only absent is told and exits 0.
     """
+    if measure_host:
+        _measure(as_json)
+    reg = registry(context)
+    found = [finding for check in CHECKS for finding in check(reg)]
+    problems = [finding for finding in found if finding.kind == "problem"]
+    if as_json:
+        print_json([asdict(finding) for finding in found])
+    else:
+        for finding in found:
+            style = "red" if finding.kind == "problem" else "cyan"
+            lines(f"{finding.kind}: {finding.about}: {finding.text}", lambda _, style=style: style)
+            if finding.way_out:
+                lines(f"    {finding.way_out}")
+        lines(_summary(reg, problems))
+    context.exit(FAULT if problems else 0)
+
+
+def _summary(reg: nbx.Registry, problems: list[Finding]) -> str:
+    active = sum(plugin.state == "active" for plugin in reg.plugins.values())
+    counts = f"{active} plugins, {len(reg.ops)} ops, {len(reg.kernels)} kernels, {len(reg.devices)} devices"
+    if not problems:
+        return f"nothing is broken: {counts}"
+    return f"{len(problems)} problem{'s' if len(problems) > 1 else ''}: {counts}"
+
+
+def _measure(as_json: bool) -> None:
+    from nbx_registry.host import bandwidth
+
+    rate = bandwidth.measure()
+    path = bandwidth.write(environment.config_dir() / "devices", rate)
+    if not as_json:
+        lines(f"host memory moves {figure_bytes(round(rate))}/s; written to {path}")
+
+
+def _environment(_: nbx.Registry) -> Iterator[Finding]:
+    # Told here as a finding, so not as a warning too.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        messages = environment.check()
+    for message in messages:
+        yield Finding("problem", "environment", message, "correct or unset it")
+
+
+def _plugins(reg: nbx.Registry) -> Iterator[Finding]:
+    for plugin in reg.plugins.values():
+        if plugin.state == "quarantined":
+            yield Finding("problem", plugin.name, f"quarantined: {plugin.reason}", plugin.way_out)
+        elif plugin.state == "blocked":
+            yield Finding("note", plugin.name, plugin.reason, plugin.way_out)
+
+
+def _device_files(reg: nbx.Registry) -> Iterator[Finding]:
+    for problem in reg.devices.check():
+        yield Finding("problem", "device files", problem)
+
+
+def _runtimes(reg: nbx.Registry) -> Iterator[Finding]:
+    for name, spec in reg.catalog.runtimes.items():
+        install = f"install it with: {spec.install}" if spec.install else ""
+        try:
+            runtime = reg.runtime(name)
+        except NbxError as error:
+            yield Finding("problem", f"runtime {name}", str(error), install)
+            continue
+        if not runtime.devices():
+            yield Finding("note", f"runtime {name}", f"no device: {runtime.why_absent()}", install)
+            continue
+        for target in reg.live():
+            if target.runtime_name == name and target.device is None:
+                yield Finding("problem", target.name, target.why)
+
+
+def _toolkits(reg: nbx.Registry) -> Iterator[Finding]:
+    for name, backend in reg.catalog.backends.items():
+        if not reg.catalog.toolkit_present(name):
+            text = f"its modules are not installed: {', '.join(backend.modules)}"
+            yield Finding(
+                "note", f"toolkit {name}", text, f"install it with: {backend.install}" if backend.install else ""
+            )
+
+
+def _kernels(reg: nbx.Registry) -> Iterator[Finding]:
+    for problem in reg.diagnostics():
+        yield Finding("problem", "kernels", problem)
+
+
+CHECKS = (_environment, _plugins, _device_files, _runtimes, _toolkits, _kernels)
+"""Every check, in the order in which findings are told."""

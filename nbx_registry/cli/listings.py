@@ -8,10 +8,11 @@ from typing import Any
 
 import click
 
-from nbx_registry.cli.console import json_option, lines, print_json, table
-from nbx_registry.cli.main import registry
+import nbx_registry as nbx
+from nbx_registry.cli.console import json_option, lines, print_json, stop, table
+from nbx_registry.cli.main import FAULT, registry
 from nbx_registry.device import Device
-from nbx_registry.errors import FileError, UnknownName
+from nbx_registry.errors import NbxError
 from nbx_registry.kernel import Kernel
 from nbx_registry.op import Op
 
@@ -23,27 +24,23 @@ from nbx_registry.op import Op
 def ops(context: click.Context, name: str | None, as_json: bool) -> None:
     """List the ops, or show the contract of one."""
     reg = registry(context)
-    found = {op.id: op for op in reg.ops.values()}
-    kernels: dict[str, list[str]] = {identifier: [] for identifier in found}
-    for kernel in reg.kernels.values():
-        kernels.setdefault(kernel.op, []).append(kernel.id)
     if name is None:
         if as_json:
-            print_json([_op(op, kernels[op.id]) for op in found.values()])
+            print_json([_op(op, _kernels_of(reg, op)) for op in reg.ops.values()])
             return
-        rows = [(op.id, len(kernels[op.id]), _summary(op)) for op in found.values()]
+        rows = [(op.id, len(_kernels_of(reg, op)), _summary(op)) for op in reg.ops.values()]
         table({"op": "left", "kernels": "right", "what it computes": "left"}, rows)
         return
-    op = _look_up("op", name, reg.ops)
+    op = reg.catalog.op(name)
     if as_json:
-        print_json(_op(op, kernels[op.id]))
+        print_json(_op(op, _kernels_of(reg, op)))
         return
     lines(op.text)
     lines("")
     lines(inspect.cleandoc(op.doc))
     lines("")
     lines("kernels:")
-    for identifier in kernels[op.id] or ["none in the installed plugins"]:
+    for identifier in _kernels_of(reg, op) or ["none in the installed plugins"]:
         lines(f"  {identifier}")
 
 
@@ -58,25 +55,29 @@ def devices(context: click.Context, name: str | None, as_json: bool) -> None:
     """
     reg = registry(context)
     if name is None:
-        live = {handle: reg.device(handle) for handle in reg.handles()}
-        present: dict[str, list[str]] = {}
-        for handle, (device, _) in live.items():
-            present.setdefault(device.id, []).append(handle)
+        present: dict[str | None, list[str]] = {}
+        for target in reg.live():
+            present.setdefault(target.device.id if target.device else None, []).append(target.name)
         rows = [_device_row(identifier, reg.devices, present.get(identifier, [])) for identifier in reg.devices]
         if as_json:
             print_json(rows)
             return
         headings = dict.fromkeys(("device", "arch", "runtime", "present as", "evidence class"), "left")
         table(headings, [[row[key] for key in ("id", "arch", "runtime", "present", "evidence_class")] for row in rows])
+        for handle in present.get(None, []):
+            lines(f"{handle}: {reg.target(handle).why}")
         return
-    device, live_device = reg.device(name)
+    target = reg.target(name)
+    device, live = target.device, target.live
+    if device is None:
+        stop(f"{name}: {target.why}", FAULT)
     if as_json:
         facts = {key: {"value": f.value, "source": f.source, "file": str(f.file)} for key, f in device.facts.items()}
-        print_json({**_device(device), "facts": facts, "detected": dict(live_device.detected) if live_device else None})
+        print_json({**_device(device), "facts": facts, "detected": dict(live.detected) if live else None})
         return
     lines(f"{device.id}: {device.arch} on the runtime {device.runtime!r}, evidence class {device.evidence_class}")
-    if live_device is not None:
-        lines(f"present as {live_device.handle}: {live_device.name}")
+    if live is not None:
+        lines(f"present as {live.handle}: {live.name}")
     rows = [(key, _fact(fact.value), fact.source) for key, fact in sorted(device.facts.items())]
     table({"fact": "left", "value": "left", "source": "left"}, rows)
 
@@ -88,7 +89,7 @@ def devices(context: click.Context, name: str | None, as_json: bool) -> None:
 def kernels(context: click.Context, op_name: str | None, as_json: bool) -> None:
     """List the kernels: what each is made with, where it runs, and what it promises."""
     reg = registry(context)
-    wanted = _look_up("op", op_name, reg.ops).id if op_name else None
+    wanted = reg.catalog.op(op_name).id if op_name else None
     found = [kernel for kernel in reg.kernels.values() if wanted in (None, kernel.op)]
     if as_json:
         print_json([_kernel(kernel) for kernel in found])
@@ -116,11 +117,8 @@ def plugins(context: click.Context, as_json: bool) -> None:
             lines(f"  way out: {plugin.way_out}")
 
 
-def _look_up(kind: str, name: str, known: Mapping[str, Any]) -> Any:
-    found = known.get(name)
-    if found is None:
-        raise UnknownName.of(kind, name, known, f"nbx {kind}s lists them")
-    return found
+def _kernels_of(reg: nbx.Registry, op: Op) -> list[str]:
+    return [kernel.id for kernel in reg.catalog.by_op.get(op.id, ())]
 
 
 def _summary(op: Op) -> str:
@@ -145,7 +143,7 @@ def _device_row(identifier: str, known: Mapping[str, Device], handles: list[str]
     present = ", ".join(handles)
     try:
         return {**_device(known[identifier]), "present": present, "error": None}
-    except FileError as error:
+    except NbxError as error:
         bad = "malformed file: nbx doctor"
         row: dict[str, Any] = dict.fromkeys(("arch", "runtime", "file"), "")
         return {"id": identifier, **row, "evidence_class": bad, "present": present, "error": str(error)}
@@ -154,6 +152,10 @@ def _device_row(identifier: str, known: Mapping[str, Device], handles: list[str]
 def _fact(value: object) -> str:
     if isinstance(value, float) and value >= 1e6:
         return f"{value:.6g}"
+    if isinstance(value, Mapping):
+        return "; ".join(f"{operand} -> {', '.join(into) or '?'}" for operand, into in value.items())
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
     return str(value)
 
 

@@ -46,9 +46,19 @@ def demonstrate(
 ) -> Demonstration:
     """Embed sentences (the pinned ones unless others are given) and record what ran.
 
-    ``registry`` must be the one ``nbx.ops`` calls. Raises `FileError` for missing or malformed model files, `Refused`
+    ``nbx.ops`` works on ``registry`` meanwhile. Raises `FileError` for missing or malformed model files, `Refused`
     where the device lacks a kernel.
     """
+    before = nbx.set_default(registry)
+    try:
+        return _demonstrate(registry, device, sentences, folder)
+    finally:
+        nbx.set_default(before)
+
+
+def _demonstrate(
+    registry: nbx.Registry, device: str, sentences: Sequence[str] | None, folder: Path | None
+) -> Demonstration:
     files = find(folder)
     config = files.config()
     tokens = Tokens(files.tokenizer_file())

@@ -1,0 +1,126 @@
+"""The documentation is executed: Python blocks run, ``nbx`` lines exit and print as the page says.
+
+In a page, the Python blocks run in order in one namespace. A block that cannot run says why in its info string:
+``python no-run="needs a GPU"``. In a ``console`` block a line ``$ nbx ...`` is run; it must exit with 0, or with what
+a comment states (``# exits 3``), and print what follows it up to the next ``$``, where ``...`` stands for anything.
+"""
+
+import doctest
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from nbx_registry.cli import main
+
+ROOT = Path(__file__).parents[2]
+PATTERNS = ("*.md", "docs/**/*.md", "*/README.md", "plugins/*/README.md")
+PAGES = sorted({page for pattern in PATTERNS for page in ROOT.glob(pattern) if ".venv" not in page.parts})
+READ_ONLY = {"text", "yaml", "toml", "json", "mermaid"}
+"""Languages of blocks that nothing executes."""
+
+_FENCE = re.compile(r"^```(?P<info>[^\n]*)\n(?P<body>.*?)^```\s*$", re.MULTILINE | re.DOTALL)
+_EXITS = re.compile(r"\s+# exits (\d+)\s*$")
+_LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")
+
+
+@dataclass(frozen=True)
+class Block:
+    language: str
+    options: str
+    body: str
+    line: int
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    text = page.read_text("utf-8")
+    for match in _FENCE.finditer(text):
+        language, _, options = match["info"].strip().partition(" ")
+        yield Block(language, options.strip(), match["body"], text.count("\n", 0, match.start("body")))
+
+
+def why_not(block: Block) -> str | None:
+    """The written reason not to run a block; None for a block that runs."""
+    if not block.options:
+        return None
+    match = re.fullmatch(r'no-run="([^"]{5,})"', block.options)
+    assert match, f'line {block.line}: {block.options!r}; write no-run="the reason"'
+    return match[1]
+
+
+def commands(block: Block) -> Iterator[tuple[str, int, str]]:
+    """The commands of a console block: the line, the exit code it states, the output it states."""
+    parts = re.split(r"^\$ ", block.body, flags=re.MULTILINE)
+    assert not parts[0].strip(), f"line {block.line}: a console block begins with '$ '"
+    for part in parts[1:]:
+        line, _, output = part.partition("\n")
+        while line.endswith("\\"):
+            more, _, output = output.partition("\n")
+            line = line[:-1] + more
+        code = _EXITS.search(line)
+        yield _EXITS.sub("", line), int(code[1]) if code else 0, output
+
+
+def name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_block_has_a_language_that_something_checks(page: Path) -> None:
+    for block in blocks(page):
+        assert block.language in {"python", "console", *READ_ONLY}, f"line {block.line}: {block.language!r}"
+        if block.language == "python":
+            why_not(block)
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if any(b.language == "python" for b in blocks(p))], ids=name)
+def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    for block in blocks(page):
+        if block.language == "python" and why_not(block) is None:
+            # Blank lines before the code give tracebacks the line numbers of the page.
+            exec(compile("\n" * block.line + block.body, str(page), "exec"), namespace)
+
+
+CONSOLE = [
+    pytest.param(command, code, output, id=f"{name(page)}:{command}")
+    for page in PAGES
+    for block in blocks(page)
+    if block.language == "console"
+    for command, code, output in commands(block)
+    if command.startswith("nbx ")
+]
+
+
+@pytest.mark.parametrize(("command", "code", "output"), CONSOLE)
+def test_commands_exit_and_print_as_stated(
+    command: str, code: int, output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    ran = CliRunner().invoke(main, shlex.split(command)[1:])
+    assert ran.exit_code == code, ran.output
+    if output.strip():
+        flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+        checker = doctest.OutputChecker()
+        got = ran.output
+        example = doctest.Example(command, output)
+        assert checker.check_output(output, got, flags), checker.output_difference(example, got, flags)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_inside_the_repository_lead_somewhere(page: Path) -> None:
+    for target in _LINK.findall(_FENCE.sub("", page.read_text("utf-8"))):
+        if "://" not in target and not target.startswith("#"):
+            assert (page.parent / target.partition("#")[0]).exists(), f"{name(page)} links to {target}"
+
+
+def test_the_documentation_has_what_a_reader_looks_for() -> None:
+    assert len(CONSOLE) >= 5
+    for page in ("README.md", "CONTRIBUTING.md", "docs/explanation/design.md", "docs/how-to/call-ops.md"):
+        assert (ROOT / page).is_file()
