@@ -11,7 +11,7 @@ import click
 
 import nbx_registry as nbx
 from nbx_registry import environment
-from nbx_registry.cli.console import figure_bytes, json_option, lines, print_json
+from nbx_registry.cli.console import json_option, lines, print_json
 from nbx_registry.cli.main import FAULT, registry
 from nbx_registry.errors import NbxError
 
@@ -28,7 +28,7 @@ class Finding:
 
 
 @click.command()
-@click.option("--measure-host", is_flag=True, help="Measure the host's memory bandwidth into the user's device file.")
+@click.option("--measure-host", is_flag=True, help="First measure the host's rates into the user's device file.")
 @json_option
 @click.pass_context
 def doctor(context: click.Context, measure_host: bool, as_json: bool) -> None:
@@ -62,12 +62,14 @@ def _summary(reg: nbx.Registry, problems: list[Finding]) -> str:
 
 
 def _measure(as_json: bool) -> None:
-    from nbx_registry.host import bandwidth
+    from nbx_registry.host import measure
 
-    rate = bandwidth.measure()
-    path = bandwidth.write(environment.config_dir() / "devices", rate)
+    rates = measure.measure()
+    path = measure.write(environment.config_dir() / "devices", rates)
     if not as_json:
-        lines(f"host memory moves {figure_bytes(round(rate))}/s; written to {path}")
+        for key, rate in rates.items():
+            lines(f"measured: {key} = {rate:.4g}")
+        lines(f"written to {path}")
 
 
 def _environment(_: nbx.Registry) -> Iterator[Finding]:
