@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nbx_registry import ops
-    from nbx_registry.call_bound import Bound
+    from nbx_registry.bound import Bound
     from nbx_registry.decision import Candidate, Decision, Evidence, Fault
     from nbx_registry.dtypes import DType
     from nbx_registry.errors import (
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     )
     from nbx_registry.hookspecs import hookimpl
     from nbx_registry.kernel import Backend, BindContext, Kernel, Launch, Scalar, ScalarOf, View, Workspace
-    from nbx_registry.op import Op, Signature, op
     from nbx_registry.plan import Plan
     from nbx_registry.registry import Registry, default, load, set_default
     from nbx_registry.runtime import LiveDevice, Runtime, RuntimeSpec
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "call_bound": ("Bound",),
+    "bound": ("Bound",),
     "decision": ("Candidate", "Decision", "Evidence", "Fault"),
     "dtypes": ("DType",),
     "errors": (
@@ -48,7 +47,6 @@ _HOMES = {
     ),
     "hookspecs": ("hookimpl",),
     "kernel": ("Backend", "BindContext", "Kernel", "Launch", "Scalar", "ScalarOf", "View", "Workspace"),
-    "op": ("Op", "Signature", "op"),
     "plan": ("Plan",),
     "registry": ("Registry", "default", "load", "set_default"),
     "runtime": ("LiveDevice", "Runtime", "RuntimeSpec"),
@@ -66,7 +64,6 @@ def __getattr__(name: str) -> Any:
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module 'nbx_registry' has no attribute {name!r}")
-    # `op` is both a module and the decorator in it: importing the module binds the module, so bind what is meant.
     value = getattr(importlib.import_module(f"nbx_registry.{home}"), name)
     globals()[name] = value
     return value

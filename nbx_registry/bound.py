@@ -1,262 +1,104 @@
-"""Binding: a chosen kernel becomes launches over named slots, packed by its runtime. The only moment a toolkit loads."""
+"""Bound: an op bound to arrays. Calling it again launches again; nothing is looked up."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from nbx_registry.program import BoundProgram
+from nbx_registry.cost import Cost
+from nbx_registry.decision import Evidence
+from nbx_registry.errors import SignatureError
+from nbx_registry.kernel import Launch
 
-from nbx_registry import dtypes, expr
-from nbx_registry.composite import Traced
-from nbx_registry.errors import NbxError, OutOfMemory, PluginFault
-from nbx_registry.kernel import BindContext, Launch, ScalarOf, View
-from nbx_registry.op import Signature
-from nbx_registry.runtime import Buffer, LiveDevice, Program, Runtime, Slot
-from nbx_registry.selection import Choice
-from nbx_registry.spec import TensorSpec
-from nbx_registry.target import Target, load
+if TYPE_CHECKING:
+    from nbx_registry.dispatch import Call, Dispatcher
 
 
-@dataclass(frozen=True, slots=True)
-class Derived:
-    """A slot whose operand comes from another slot (seen with other strides) or is a constant."""
+class Bound:
+    """An op bound to kernel, device, settings and arrays.
 
-    index: int
-    base: int | None
-    spec: TensorSpec
-    shift: int = 0
-    """Elements from the base's first element."""
-    value: bool | int | float | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class BoundProgram:
-    """A kernel bound to a signature on a target: everything about a call but its operands.
+    Calling it runs the op on its arrays and returns the outputs, which are the same arrays every time. A Bound belongs
+    to one thread at a time.
 
     Attributes
     ----------
-    slots
-        Given parameters in order, outputs, workspace, derived slots: the order of ``program``'s operands.
-    program
-        None for a view, for an empty list of launches, and where the device is absent.
+    out
+        The outputs written by each call: an array, a tuple of arrays, or None.
     """
 
-    signature: Signature
-    target: Target
-    choice: Choice
-    slots: tuple[Slot, ...]
-    launches: tuple[Launch, ...]
-    view: View | None = None
-    program: Program | None = None
-    derived: tuple[Derived, ...] = ()
-    runtime: Runtime | None = None
-    live: LiveDevice | None = None
+    __slots__ = ("_args", "_call", "_dispatcher", "_rest", "_run", "out")
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        tensors: tuple[Any, ...],
+        attributes: dict[str, Any],
+        out: Any,
+        device: str | None,
+        kernel: str | None,
+        require: str | None,
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._rest = (attributes, device, kernel, require)
+        self._bind(tensors, out)
+
+    def _bind(self, tensors: tuple[Any, ...], out: Any) -> None:
+        attributes, device, kernel, require = self._rest
+        call, args = self._dispatcher.prepare(tensors, attributes, out, device, kernel, require)
+        names = {param.name for param in self._dispatcher.op.tensors}
+        self._rest = ({n: v for n, v in attributes.items() if n not in names}, device, kernel, require)
+        self._call: Call = call
+        self._args = args
+        self.out, self._run = call.fix(args, out)
+
+    def __call__(self) -> Any:
+        """Run; return the outputs."""
+        self._run()
+        return self.out
+
+    def rebind(self, *tensors: Any, out: Any = None) -> None:
+        """Put other arrays of the same kind in place of the bound ones; ``out`` keeps the old outputs if None.
+
+        Raises `SignatureError` if their dtypes, shapes, strides or devices differ from the bound ones'.
+        """
+        attributes, device, kernel, require = self._rest
+        target = self.out if out is None else out
+        call, args = self._dispatcher.prepare(tensors, attributes, target, device, kernel, require)
+        if call.bound.signature.key != self._call.bound.signature.key:
+            raise SignatureError(
+                f"rebind: {call.bound.signature} is of another kind than the bound {self._call.bound.signature}; bind anew"
+            )
+        self._call, self._args = call, args
+        self.out, self._run = call.fix(args, target)
 
     @property
-    def workspace(self) -> tuple[Slot, ...]:
-        return tuple(slot for slot in self.slots if slot.kind == "workspace")
+    def kernel(self) -> str:
+        """The kernel's id."""
+        return self._call.bound.choice.kernel.id
+
+    @property
+    def evidence(self) -> Evidence:
+        """What has been checked about the kernel here."""
+        return self._call.bound.choice.evidence
 
     @property
     def settings(self) -> Mapping[str, object]:
-        return self.choice.settings
+        """The launch settings in force."""
+        return self._call.bound.settings
 
-    def allocate_workspace(self, stream: Any = None) -> list[Buffer]:
-        """Allocate the declared workspace from the runtime's pool, in slot order."""
-        if self.runtime is None or self.live is None:
-            return []
-        index = self.live.index
-        return [self.runtime.allocate(index, slot.spec.nbytes, stream) for slot in self.workspace]
+    @property
+    def cost(self) -> Cost:
+        """Nominal and least cost of one call."""
+        signature = self._call.bound.signature
+        return signature.op.cost(signature)
 
-    def operands(self, arguments: Sequence[Any], workspace: Sequence[Buffer] = ()) -> list[Any]:
-        """Complete the operands of parameters and outputs with those of workspace and derived slots."""
-        operands = list(arguments)
-        array = self.runtime is not None and self.runtime.operands == "array"
-        if workspace:
-            for slot, buffer in zip(self.workspace, workspace, strict=True):
-                operands.append(_as_array(buffer, slot.spec) if array else buffer.address)
-        for derived in self.derived:
-            if derived.base is None:
-                operands.append(derived.value)
-            elif array:
-                operands.append(_restride(operands[derived.base], derived))
-            else:
-                operands.append(operands[derived.base] + derived.shift * derived.spec.dtype.itemsize)
-        return operands
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """The launches of one call, in order."""
+        return self._call.bound.launches
 
-
-def build(choice: Choice, signature: Signature, target: Target, runtime: Runtime | None = None) -> BoundProgram:
-    """Bind a choice: load the kernel, evaluate its workspace, pack its launches.
-
-    Parameters
-    ----------
-    runtime
-        Stands in for the target's own runtime (an emulator); its first device is used.
-
-    Raises
-    ------
-    PluginFault
-        The binder raised, or returned something else than launches or a view.
-    OutOfMemory
-        Loading found no memory.
-    """
-    live = target.live
-    if runtime is None:
-        runtime = target.runtime if live is not None else None
-    else:
-        live = runtime.devices()[0]
-    builder = _Builder(target, runtime, live, signature)
-    names = {slot.name: slot.name for slot in builder.slots}
-    view = builder.add(choice, signature, names, "")
-    slots = (*builder.slots, *builder.workspace, *builder.derived_slots)
-    position = {slot.name: index for index, slot in enumerate(slots)}
-    derived = tuple(replace_base(d, base, position) for d, base in builder.derived)
-    program = None
-    if builder.launches and runtime is not None and live is not None:
-        program = runtime.program(live.index, builder.launches, slots)
-    return BoundProgram(
-        signature, target, choice, slots, tuple(builder.launches), view, program, derived, runtime, live
-    )
-
-
-def replace_base(derived: Derived, base: str | None, position: Mapping[str, int]) -> Derived:
-    """Fill in the index of a derived slot's base, known once all slots are."""
-    return derived if base is None else replace(derived, base=position[base])
-
-
-@dataclass
-class _Builder:
-    target: Target
-    runtime: Runtime | None
-    live: LiveDevice | None
-    signature: Signature
-    slots: list[Slot] = field(default_factory=list)
-    workspace: list[Slot] = field(default_factory=list)
-    derived_slots: list[Slot] = field(default_factory=list)
-    derived: list[tuple[Derived, str | None]] = field(default_factory=list)
-    launches: list[Launch] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        op = self.signature.op
-        for param, spec in zip(op.tensors, self.signature.tensors, strict=True):
-            if spec is not None:
-                self.slots.append(Slot(param.name, spec, "input"))
-        for output, spec in zip(op.outputs, self.signature.outputs, strict=True):
-            self.slots.append(Slot(output.name, spec, "output"))
-
-    def add(self, choice: Choice, signature: Signature, names: dict[str, str], prefix: str) -> View | None:
-        """Add a choice's launches; ``names`` maps its own slot names to the program's."""
-        if choice.expansion is not None:
-            self._composite(choice, names, prefix)
-            return None
-        kernel = choice.kernel
-        result = self._bind(choice, signature)
-        if isinstance(result, View):
-            if prefix:
-                raise PluginFault(
-                    f"{kernel.id!r} answers {signature} with a view; inside a composite use trace.permute or trace.reshape",
-                    where=str(kernel.bind),
-                )
-            return result
-        if kernel.workspace:
-            env = signature.environment(choice.settings)
-            for declared in kernel.workspace:
-                shape = tuple(int(expr.parse(extent).evaluate(env)) for extent in declared.shape)
-                names[declared.name] = prefix + declared.name
-                self.workspace.append(
-                    Slot(prefix + declared.name, TensorSpec(dtypes.get(declared.dtype), shape), "workspace")
-                )
-        for launch in result:
-            self.launches.append(_renamed(launch, names) if prefix else launch)
-        return None
-
-    def _composite(self, choice: Choice, names: dict[str, str], prefix: str) -> None:
-        expansion = choice.expansion
-        assert expansion is not None
-        specs = {slot.name: slot.spec for slot in (*self.slots, *self.workspace, *self.derived_slots)}
-        for local, spec in expansion.temporaries.items():
-            # The dot keeps temporaries apart from every parameter name.
-            names[local] = f"{prefix}.{local}"
-            specs[names[local]] = spec
-            self.workspace.append(Slot(names[local], spec, "workspace"))
-        for number, (step, part) in enumerate(zip(expansion.steps, choice.parts, strict=True)):
-            inner: dict[str, str] = {}
-            for param, operand in zip(step.signature.op.tensors, step.inputs, strict=True):
-                if operand is None:
-                    continue
-                name = f"{prefix}.{number}.{param.name}"
-                if isinstance(operand, Traced):
-                    base = names[operand.slot]
-                    if operand.spec == specs[base]:
-                        inner[param.name] = base
-                        continue
-                    shift = operand.spec.offset - specs[base].offset
-                    self.derived.append((Derived(len(self.derived_slots), None, operand.spec, shift), base))
-                    spec = operand.spec
-                else:
-                    spec = step.signature.tensor(param.name)
-                    assert spec is not None
-                    self.derived.append((Derived(len(self.derived_slots), None, spec, value=operand), None))
-                inner[param.name] = name
-                specs[name] = spec
-                self.derived_slots.append(Slot(name, spec, "derived"))
-            for output, slot in zip(step.signature.op.outputs, step.outputs, strict=True):
-                inner[output.name] = names[slot]
-            self.add(part, step.signature, inner, f"{prefix}.{number}")
-
-    def _bind(self, choice: Choice, signature: Signature) -> View | Sequence[Launch]:
-        kernel = choice.kernel
-        binder = load(kernel.bind) if isinstance(kernel.bind, str) else kernel.bind
-        assert self.target.device is not None
-        context = BindContext(
-            kernel=kernel,
-            signature=signature,
-            device=self.target.device,
-            settings=choice.settings,
-            runtime=self.runtime,
-            live=self.live,
-        )
-        try:
-            result = binder(context)
-        except (OutOfMemory, PluginFault):
-            raise
-        except Exception as error:
-            raise PluginFault(
-                f"binding {kernel.id!r} to {signature} raised {type(error).__name__}: {error}", where=str(kernel.bind)
-            ) from error
-        if isinstance(result, Launch):
-            return (result,)
-        if isinstance(result, View) or (
-            isinstance(result, Sequence) and all(isinstance(launch, Launch) for launch in result)
-        ):
-            return result
-        raise PluginFault(
-            f"binding {kernel.id!r} returned {result!r}; it must return a Launch, several, or a View",
-            where=str(kernel.bind),
-        )
-
-
-def _renamed(launch: Launch, names: Mapping[str, str]) -> Launch:
-    args = tuple(
-        names[arg] if isinstance(arg, str) else ScalarOf(names[arg.name], arg.ctype) if isinstance(arg, ScalarOf) else arg
-        for arg in launch.args
-    )
-    return replace(launch, args=args, offsets=tuple((names[name], offset) for name, offset in launch.offsets))
-
-
-def _as_array(buffer: Buffer, spec: TensorSpec) -> np.ndarray:
-    array: np.ndarray = buffer.array  # type: ignore[attr-defined]
-    return array[: spec.nbytes].view(spec.dtype.numpy).reshape(spec.shape)
-
-
-def _restride(base: np.ndarray, derived: Derived) -> np.ndarray:
-    if derived.base is None or not isinstance(base, np.ndarray):
-        raise NbxError(f"slot {derived.index} has no array to look at")
-    step = base.dtype.itemsize
-    start = base
-    if derived.shift:
-        flat = np.lib.stride_tricks.as_strided(base, (derived.shift + 1,), (step,))
-        start = flat[derived.shift :]
-    strides = tuple(stride * step for stride in derived.spec.strides)
-    return np.lib.stride_tricks.as_strided(start, derived.spec.shape, strides)
+    @property
+    def program(self) -> BoundProgram:
+        """The program behind it."""
+        return self._call.bound

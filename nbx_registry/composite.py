@@ -9,7 +9,7 @@ from math import prod
 from nbx_registry.catalog import Catalog
 from nbx_registry.errors import PluginFault, SignatureError
 from nbx_registry.kernel import Kernel
-from nbx_registry.op import Signature
+from nbx_registry.signature import Signature
 from nbx_registry.spec import TensorSpec
 from nbx_registry.target import load
 

@@ -9,7 +9,7 @@ from typing import Any
 from nbx_registry.decision import Candidate, Decision
 from nbx_registry.errors import Refused, SignatureError
 from nbx_registry.kernel import Kernel
-from nbx_registry.op import Signature
+from nbx_registry.signature import Signature
 from nbx_registry.runtime import Slot
 from nbx_registry.spec import TensorSpec
 

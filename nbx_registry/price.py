@@ -8,7 +8,7 @@ from nbx_registry.cost import Cost
 from nbx_registry.decision import Decision
 from nbx_registry.device import Device
 from nbx_registry.errors import MissingFact, Refused
-from nbx_registry.op import Signature
+from nbx_registry.signature import Signature
 from nbx_registry.spec import TensorSpec
 
 BANDWIDTH = "memory.bandwidth_bytes_per_s"

@@ -11,8 +11,8 @@ from types import MappingProxyType
 from typing import Any
 
 from nbx_registry import environment, interop, plugins, tensor
-from nbx_registry.bound import BoundProgram, build
-from nbx_registry.call_bound import Bound
+from nbx_registry.program import BoundProgram, build
+from nbx_registry.bound import Bound
 from nbx_registry.catalog import Catalog
 from nbx_registry.composite import weak_spec
 from nbx_registry.counters import Counters, Ran
@@ -22,12 +22,13 @@ from nbx_registry.dispatch import Dispatcher
 from nbx_registry.errors import NbxError, PluginFault, Refused, SignatureError
 from nbx_registry.kernel import Kernel
 from nbx_registry.observe import Observer, Profile, Recorder
-from nbx_registry.op import Op, Signature
+from nbx_registry.op import Op
 from nbx_registry.plan import Plan, PlanEntry
 from nbx_registry.plugins import Plugin
 from nbx_registry.price import Price
 from nbx_registry.runtime import LiveDevice, Runtime
 from nbx_registry.selection import Selector
+from nbx_registry.signature import Operand, Signature
 from nbx_registry.spec import TensorSpec, parse
 from nbx_registry.target import Target, Targets, make
 
@@ -170,17 +171,9 @@ class Registry:
     def signature(self, op: str, *tensors: Any, **attributes: Any) -> tuple[Signature, str]:
         """Check a request against its contract; return the signature and where its arrays are."""
         contract = self.catalog.op(op)
-        names = [param.name for param in contract.tensors]
-        if len(tensors) > len(names):
-            raise SignatureError(f"{op} takes {len(names)} tensors ({', '.join(names)}), not {len(tensors)}")
-        given = dict(zip(names, tensors, strict=False))
-        for name in names:
-            if name in attributes:
-                if name in given:
-                    raise SignatureError(f"{op}: {name} is given twice, by position and by keyword")
-                given[name] = attributes.pop(name)
+        given, attributes = contract.arguments(tensors, attributes)
         places: set[str] = set()
-        specs = [_describe(op, name, given.get(name), places) for name in names]
+        specs = [_describe(f"{op}: {p.name}", v, places) for p, v in zip(contract.tensors, given, strict=True)]
         if len(places) > 1:
             raise SignatureError(f"{op}: arrays on several devices: {', '.join(sorted(places))}")
         return contract.signature(specs, attributes), next(iter(places), "cpu")
@@ -320,10 +313,7 @@ class Registry:
         """Return the program of a signature whose operands are aligned as given, parameters first, then outputs."""
         signature = bound.signature
         given = iter(aligns)
-        tensors = [
-            None if spec is None else spec if spec.weak and next(given) else spec.aligned(next(given))
-            for spec in signature.tensors
-        ]
+        tensors = [None if spec is None else spec.aligned(next(given)) for spec in signature.tensors]
         changed = signature.op.signature(tensors, signature.attributes)
         changed.outputs = tuple(spec.aligned(next(given)) for spec in signature.outputs)
         choice = bound.choice
@@ -423,18 +413,19 @@ class Registry:
         return Namespace(lambda: self)
 
 
-def _describe(op: str, name: str, value: Any, places: set[str]) -> TensorSpec | None:
+def _describe(what: str, value: Any, places: set[str]) -> Operand:
     if isinstance(value, str):
         return parse(value)
     if value is None or isinstance(value, TensorSpec):
         return value
-    if isinstance(value, (bool, int, float)):
+    if isinstance(value, bool | int | float):
         return weak_spec(value)
+    if isinstance(value, list | tuple) and value and all(isinstance(v, str | TensorSpec) for v in value):
+        return tuple(v if isinstance(v, TensorSpec) else parse(v) for v in value)
     adapter = interop.adapter(value)
     if adapter is None:
-        raise SignatureError(
-            f"{op}: {name} is a {type(value).__name__}; give a spec string like 'float16[2, 3]', an array or a scalar"
-        )
+        raise interop.not_a_tensor(value, what)
+    value = adapter.take(value)
     places.add(adapter.place(value))
     return adapter.spec(value)
 

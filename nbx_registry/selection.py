@@ -23,7 +23,8 @@ from nbx_registry.decision import NO_EVIDENCE, REQUIRE, Candidate, Decision, Evi
 from nbx_registry.errors import NbxError, SignatureError, nearest
 from nbx_registry.evidence import gate, weakest
 from nbx_registry.kernel import Kernel
-from nbx_registry.op import Op, Signature
+from nbx_registry.op import Op
+from nbx_registry.signature import Signature
 from nbx_registry.settings import TunedEntry
 from nbx_registry.target import Target
 
