@@ -112,6 +112,11 @@ class Signature:
             self._kind = tuple(parts)
         return self._kind
 
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What tells this signature from every other of its op, hashable."""
+        return (self.tensors, tuple(self.attributes.values()), self.outputs)
+
     def value(self, path: str) -> Any:
         """Return what a name of an expression is here: an axis, attribute, dtype letter, or a tensor's field.
 

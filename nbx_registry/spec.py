@@ -96,6 +96,12 @@ class TensorSpec:
         """Return the same dtype and shape, row-major, aligned, at offset 0."""
         return TensorSpec(self.dtype, self.shape)
 
+    def aligned(self, align: int) -> TensorSpec:
+        """Return the same tensor at an address that is a multiple of ``align`` bytes and, as far as known, no more."""
+        if align == self.align or self.weak:
+            return self
+        return TensorSpec(self.dtype, self.shape, self.strides, self.offset, align)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, TensorSpec) and self._key() == other._key()
 
