@@ -68,7 +68,8 @@ def make_call(registry: Registry, shape: CallShape) -> Call:
     function = getattr(bound.program, "function", None)
     guards = _guards(registry, shape)
     numpy_only = all(a is None or a.name == "numpy" for a in (*shape.adapters, *shape.out_adapters))
-    if function is not None and numpy_only and not guards and len(shape.out_adapters) == 1:
+    alone = not guards and not bound.workspace and not bound.derived and len(shape.out_adapters) == 1
+    if function is not None and numpy_only and alone:
         return DirectCall(registry, shape, function)
     return GeneralCall(registry, shape, guards)
 
@@ -162,7 +163,7 @@ class ViewCall:
 class GeneralCall:
     """Any library: operands by adapter, guards, workspace, launch."""
 
-    __slots__ = ("_default_stream", "_guards", "_launch", "_like", "_registry", "_shape", "_streams", "_take", "bound")
+    __slots__ = ("_guards", "_launch", "_like", "_registry", "_shape", "_streams", "_take", "bound")
 
     def __init__(self, registry: Registry, shape: CallShape, guards: Sequence[Guard]) -> None:
         self.bound = bound = shape.bound
@@ -178,9 +179,6 @@ class GeneralCall:
         first = next((index for index, adapter in enumerate(shape.adapters) if adapter is not None), None)
         self._like = first
         self._streams = (shape.out_adapters[0] if first is None else shape.adapters[first] or shape.out_adapters[0])
-        self._default_stream = None
-        if not array and bound.runtime is not None and bound.live is not None:
-            self._default_stream = bound.runtime.default_stream(bound.live.index).handle
         self._launch = _Launcher(registry, bound, array)
 
     def run(self, args: Sequence[Any], out: Any) -> Any:
@@ -233,8 +231,7 @@ class GeneralCall:
         return operands
 
     def _stream(self) -> Any:
-        handle = self._streams.current_stream(self._shape.place)
-        return self._default_stream if handle is None else handle
+        return self._streams.current_stream(self._shape.place)
 
 
 class _Launcher:
@@ -272,7 +269,7 @@ class _Launcher:
         program = bound.program
         if program is None:
             return _nothing
-        workspace = self._workspace(bound, stream)
+        workspace = bound.allocate_workspace(stream)
         complete = bound.operands(operands, workspace)
         pin = getattr(program, "fixed", None)
         run = pin(complete) if pin is not None else lambda stream: program.run(complete, stream)
@@ -280,10 +277,7 @@ class _Launcher:
 
     def _start(self, bound: BoundProgram, operands: list[Any], stream: Any) -> None:
         if bound.program is not None:
-            bound.program.run(bound.operands(operands, self._workspace(bound, stream)), stream)
-
-    def _workspace(self, bound: BoundProgram, stream: Any) -> list[Buffer]:
-        return bound.allocate_workspace(self._registry.stream_of(bound, stream))
+            bound.program.run(bound.operands(operands, bound.allocate_workspace(stream)), stream)
 
     def _realigned(self, operands: list[Any]) -> BoundProgram:
         aligns = [16] * len(operands)

@@ -327,14 +327,6 @@ class Registry:
         """Return the policy in force for a request."""
         return self.default_require if require is None else require
 
-    def stream_of(self, bound: BoundProgram, handle: Any) -> Any:
-        """Return a runtime's stream object of a raw handle."""
-        assert bound.runtime is not None
-        assert bound.live is not None
-        if handle is None:
-            return None
-        return bound.runtime.wrap_stream(bound.live.index, handle)
-
     def fault(self, kernel: Kernel, error: BaseException) -> PluginFault:
         """Return the fault of a kernel that raised while it ran."""
         owner = self.catalog.owners[kernel.id]

@@ -1,7 +1,8 @@
 """The `Runtime` protocol: memory, streams, events, launches and graphs on one kind of device.
 
 A new vendor implements this. Every method takes the device's index on that runtime (``cuda:1`` is index 1); every
-address is an integer; every ``stream`` is a `Stream` of the same runtime and device. Errors of the toolkit are raised
+address is an integer; every ``stream`` is a `Stream` of the same runtime and device, or the raw handle of one (a stream
+that another library made), or None for the default one. Errors of the toolkit are raised
 as `NbxError`, allocation failures as `OutOfMemory`.
 """
 
@@ -105,7 +106,8 @@ class Program(Protocol):
         """Enqueue every launch.
 
         ``operands``, in slot order, are NumPy arrays (``operands == "array"``) or integer addresses, Python scalars
-        for scalar slots. ``stream`` is the raw handle of a stream; None where the runtime has no streams.
+        for scalar slots. ``stream`` is the raw handle of a stream; None is the default one. A program may offer
+        ``fixed(operands) -> launch(stream)`` too, which packs operands that stay the same only once.
         """
         ...
 
@@ -126,23 +128,23 @@ class Runtime(Protocol):
         """Why `devices` is empty, in one sentence with the way out; empty when there are devices."""
         ...
 
-    def allocate(self, device: int, nbytes: int, stream: Stream | None = None) -> Buffer:
+    def allocate(self, device: int, nbytes: int, stream: Stream | Any = None) -> Buffer:
         """Allocate (256-byte aligned or better). Raises `OutOfMemory` with its figures."""
         ...
 
     def memory(self, device: int) -> MemoryInfo: ...
 
-    def copy_in(self, device: int, address: int, source: np.ndarray, stream: Stream | None = None) -> None:
+    def copy_in(self, device: int, address: int, source: np.ndarray, stream: Stream | Any = None) -> None:
         """Copy a contiguous host array to ``address``; the source may be reused when this returns."""
         ...
 
-    def copy_out(self, device: int, target: np.ndarray, address: int, stream: Stream | None = None) -> None:
+    def copy_out(self, device: int, target: np.ndarray, address: int, stream: Stream | Any = None) -> None:
         """Copy from ``address`` into a contiguous host array; complete when this returns."""
         ...
 
-    def copy(self, device: int, target: int, source: int, nbytes: int, stream: Stream | None = None) -> None: ...
+    def copy(self, device: int, target: int, source: int, nbytes: int, stream: Stream | Any = None) -> None: ...
 
-    def fill(self, device: int, address: int, byte: int, nbytes: int, stream: Stream | None = None) -> None: ...
+    def fill(self, device: int, address: int, byte: int, nbytes: int, stream: Stream | Any = None) -> None: ...
 
     def default_stream(self, device: int) -> Stream: ...
 
