@@ -46,12 +46,13 @@ class _Generator:
     def __init__(self, op: Op) -> None:
         self.op = op
         self.lines: list[str] = []
+        self.errors = Mismatch(op)
         self.globals: dict[str, Any] = {
             **expr.namespace(),
             "Signature": Signature,
             "TensorSpec": TensorSpec,
             "MISSING": REQUIRED,
-            "errors": Mismatch(op),
+            "errors": self.errors,
             "op": op,
             "locals": locals,
             "enumerate": enumerate,
@@ -237,7 +238,10 @@ class _Generator:
         for name, rule in op.where.items():
             if name in inputs:
                 raise SchemaError(f"where={{{name!r}: ...}} of {op.id}: {name} is an axis of a parameter already")
-            self._check_expression(rule, f"where={{{name!r}: ...}}", extent=True)
+            if rule is not None:
+                self._check_expression(rule, f"where={{{name!r}: ...}}", extent=True)
+            elif op.infer is None:
+                raise SchemaError(f"where={{{name!r}: None}} of {op.id}: only an infer= rule could bind it")
         for rule in op.require:
             self._check_expression(rule, "require=")
         for output in op.outputs:
@@ -283,14 +287,18 @@ class _Generator:
         unbound -= {axis.lstrip("*") for axis in op.schema.input_axes()}
         early = [i for i, rule in enumerate(op.require) if not rule.names & unbound]
         late = [i for i in range(len(op.require)) if i not in early]
+        computed = {name: rule for name, rule in op.where.items() if rule is not None}
         if op.infer is not None:
-            late = [i for i in late if not op.require[i].names & (unbound - op.where.keys())]
-        if not op.require and not op.where:
+            # What infer alone binds is looked at after it.
+            inferred = unbound - computed.keys()
+            self.errors.pending = tuple(i for i in late if op.require[i].names & inferred)
+            late = [i for i in late if i not in self.errors.pending]
+        if not early and not late and not computed:
             return
         self._line(1, "try:")
         for i in early:
             self._constraint(i)
-        for number, (name, rule) in enumerate(op.where.items()):
+        for number, (name, rule) in enumerate(computed.items()):
             self.globals[f"where_{number}"] = rule
             if self._absent(rule):
                 raise SchemaError(f"where={{{name!r}: ...}} of {op.id} reads what an optional tensor alone has")

@@ -34,6 +34,8 @@ class Mismatch:
 
     def __init__(self, op: Op) -> None:
         self.op = op
+        # Constraints, by index, on what the infer rule binds.
+        self.pending: tuple[int, ...] = ()
 
     def fail(self, message: str, code: str) -> NoReturn:
         """Raise `SignatureError` in the op's name."""
@@ -180,8 +182,14 @@ class Mismatch:
                 f"the infer rule of {op.id} gave {len(outputs)} outputs; its schema has {len(op.outputs)}", where=op.id
             )
         signature.outputs = tuple(outputs)
+        for name, rule in op.where.items():
+            if rule is None and signature.axes.get(name).__class__ is not int:
+                raise PluginFault(f"the infer rule of {op.id} did not bind axis {name} (for {signature})", where=op.id)
         for output, spec in zip(op.outputs, signature.outputs, strict=True):
             self._settle(signature, output, spec)
+        for index in self.pending:
+            if not op.require[index].evaluate(signature.value):
+                self.fail(f"needs {op.require[index].explain(signature.value)}", "CONSTRAINT")
         return signature
 
     def _settle(self, signature: Signature, output: Output, spec: TensorSpec) -> None:

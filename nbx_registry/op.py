@@ -49,7 +49,7 @@ class Op:
         schema: str,
         oracle: Callable[..., Any],
         *,
-        where: Mapping[str, str],
+        where: Mapping[str, str | None],
         require: Sequence[str],
         infer: Callable[[Signature], Any] | None,
         cost: Callable[[Signature], Any] | None,
@@ -111,9 +111,12 @@ class Op:
         return self.schema.outputs
 
     @cached_property
-    def where(self) -> dict[str, Expr]:
-        """Axes that the op computes, by name."""
-        return {name: self._rule(text, f"where={{{name!r}: ...}}") for name, text in self._where.items()}
+    def where(self) -> dict[str, Expr | None]:
+        """Axes that the op computes, by name; None for those that its infer rule binds."""
+        return {
+            name: None if text is None else self._rule(text, f"where={{{name!r}: ...}}")
+            for name, text in self._where.items()
+        }
 
     @cached_property
     def require(self) -> tuple[Expr, ...]:
@@ -265,7 +268,7 @@ def _upcast(value: Any, dtype: DType) -> np.ndarray[Any, Any]:
 def op(
     schema: str,
     *,
-    where: Mapping[str, str] | None = None,
+    where: Mapping[str, str | None] | None = None,
     require: Sequence[str] | str = (),
     infer: Callable[[Signature], Any] | None = None,
     cost: Callable[[Signature], Any] | None = None,
@@ -288,11 +291,13 @@ def op(
     schema
         The schema string; see `nbx_registry.schema`.
     where
-        Output axes that are computed: name to expression, in order; later ones may read earlier ones.
+        Axes that are computed: name to expression, in order; later ones may read earlier ones. None stands for an axis
+        that ``infer`` binds.
     require
         Constraints as expressions. One that reads a tensor left out is passed over, unless it asks for ``.given``.
     infer
-        For what the string cannot say: takes the signature so far (no outputs), returns a `TensorSpec` for each output.
+        For what the string cannot say: takes the signature so far (no outputs), returns a `TensorSpec` for each output,
+        and puts the axes that ``where`` leaves to it into ``signature.axes``.
     cost
         Takes a signature, returns a `Cost`, for what the expressions below cannot say.
     flops, least_flops, bytes_read, least_bytes
