@@ -62,7 +62,7 @@ class Op:
         magnitude: Callable[..., Any] | None,
         exact: bool,
         ulp: float,
-        index_bounds: Mapping[str, str],
+        index_bounds: Mapping[str, str | tuple[str, str]],
         views: bool,
     ) -> None:
         self.text = schema
@@ -84,7 +84,7 @@ class Op:
         self.magnitude = magnitude
         self.exact = exact
         self.ulp = ulp
-        self.index_bounds = dict(index_bounds)
+        self._index_bounds = dict(index_bounds)
         self.views = views
 
     def __repr__(self) -> str:
@@ -122,6 +122,14 @@ class Op:
     def require(self) -> tuple[Expr, ...]:
         """Constraints: what must hold beside matching axes and dtypes."""
         return tuple(self._rule(text, "require=") for text in self._require)
+
+    @cached_property
+    def index_bounds(self) -> dict[str, tuple[Expr, Expr]]:
+        """By parameter that holds indices: the least one allowed, and what they stay below."""
+        pairs = {n: ("0", b) if isinstance(b, str) else b for n, b in self._index_bounds.items()}
+        return {
+            n: (self._rule(low, "index_bounds="), self._rule(high, "index_bounds=")) for n, (low, high) in pairs.items()
+        }
 
     def _rule(self, text: str, place: str) -> Expr:
         try:
@@ -248,7 +256,7 @@ class Op:
         """A digest of the contract: schema, rules, and what the code of its oracle and functions computes."""
         rules: list[object] = [str(self.schema), sorted(self._where.items()), self._require]
         rules += [self.flops, self.least_flops, self.unit, self.bytes_read, self.least_bytes, self.accumulation]
-        rules += [self.exact, self.ulp, sorted(self.index_bounds.items()), self.views]
+        rules += [self.exact, self.ulp, sorted(self._index_bounds.items()), self.views]
         for function in (self.oracle, self.infer, self.cost_function, self.magnitude):
             rules.append(digest.function_digest(function) if callable(function) else function)
         return hashlib.sha256(repr(rules).encode()).hexdigest()
@@ -281,7 +289,7 @@ def op(
     magnitude: Callable[..., Any] | None = None,
     exact: bool = False,
     ulp: float = 1.0,
-    index_bounds: Mapping[str, str] | None = None,
+    index_bounds: Mapping[str, str | tuple[str, str]] | None = None,
     views: bool = False,
 ) -> Callable[[Callable[..., Any]], Op]:
     """Make an `Op` of the function below: its oracle, whose docstring documents the op.
@@ -313,7 +321,7 @@ def op(
     ulp
         Units in the last place allowed beside accumulation.
     index_bounds
-        By parameter that holds indices: an expression they stay below.
+        By parameter that holds indices: an expression they stay below, or the least one allowed and that expression.
     views
         Whether the output may be a view of an input.
     """

@@ -139,6 +139,13 @@ class Signature:
             return operand is not None
         return None if operand is None else getattr(operand, name.field)
 
+    def index_limits(self) -> dict[str, tuple[int, int, str]]:
+        """Return, by parameter that holds indices, the least one allowed, the first one too large, and what that is."""
+        return {
+            name: (low.evaluate(self.value), high.evaluate(self.value), high.text)
+            for name, (low, high) in self.op.index_bounds.items()
+        }
+
     def __str__(self) -> str:
         parts: list[str] = []
         for param, operand in zip(self.op.tensors, self.tensors, strict=True):
