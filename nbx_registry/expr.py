@@ -384,6 +384,16 @@ class Expr:
         return frozenset(_truths(self.node))
 
     @cached_property
+    def containers(self) -> frozenset[str]:
+        """The names in which something is looked for with ``in``."""
+        found: set[str] = set()
+        for node in _walk(self.node):
+            if node.kind == "compare":
+                pairs = zip(node.value, node.children[1:], strict=True)
+                found.update(n.value for word, n in pairs if word in ("in", "not in") and n.kind == "name")
+        return frozenset(found)
+
+    @cached_property
     def kinds(self) -> frozenset[str]:
         """The kinds of nodes it has; see `Node`."""
         return frozenset(n.kind for n in _walk(self.node))
