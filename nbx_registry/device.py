@@ -16,9 +16,9 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,8 @@ from nbx_registry.devicefile import (
     Fact,
     KeySchema,
     Schema,
+    Source,
+    is_unit,
     read_device,
     read_schema,
     read_sources,
@@ -45,6 +47,7 @@ __all__ = ["Device", "DeviceTable", "Fact"]
 MAX_EXTENDS = 8
 """Longest chain of files that extend each other."""
 
+_FOLDER_FILES = ("schema.yml", "sources.yml", "suggestions.yml")
 _ID = re.compile(r"[a-z0-9][a-z0-9_.-]*/(arch/)?[a-z0-9][a-z0-9_.-]*\Z")
 
 
@@ -77,7 +80,6 @@ class Device:
     def __init__(
         self,
         id: str,
-        file: Path,
         files: Sequence[Path],
         head: Mapping[str, Any],
         facts: Mapping[str, Fact],
@@ -85,7 +87,7 @@ class Device:
     ) -> None:
         self.id = id
         self.vendor = id.partition("/")[0]
-        self.file = file
+        self.file = files[0]
         self.files = tuple(files)
         self.arch: str = head["arch"]
         self.targets: tuple[str, ...] = head.get("targets", (self.arch,))
@@ -121,8 +123,9 @@ class Device:
             if not isinstance(value, bool):
                 raise UnknownName(f"{name!r} is no capability but a name of {self.id}")
             return value
-        if isinstance(found.value, (bool, Mapping)):
-            return bool(found.value)
+        value = found.value
+        if isinstance(value, bool) or is_unit(value):
+            return bool(value)
         raise UnknownName(f"{name!r} of {self.id} is {found.value!r}, no capability: ask for it with fact()")
 
     def has(self, name: str) -> bool:
@@ -136,8 +139,8 @@ class Device:
         unit = f" ({known.unit})" if known is not None and known.unit else ""
         schema = "" if known is not None else ", once a schema.yml describes the key"
         return MissingFact(
-            f"{self.id} states no {key!r}{unit}{hint}; {self.file} could state it, or an overlay in the user's folder of "
-            f"device files{schema}"
+            f"{self.id} states no {key!r}{unit}{hint}; {self.file} could state it, or an overlay in the user's folder "
+            f"of device files{schema}"
         )
 
     @cached_property
@@ -169,7 +172,7 @@ class _Values(dict[str, Any]):
         self.update((f"target.{target}", True) for target in device.targets)
         for key, fact in device.facts.items():
             value = fact.value
-            if isinstance(value, Mapping):
+            if is_unit(value):
                 self[key] = tuple(dtypes.TABLE.get(operand, operand) for operand in value)
                 self.update((f"{key}.{operand}", True) for operand in value)
             else:
@@ -188,8 +191,8 @@ class _Values(dict[str, Any]):
 class _Files:
     """Where a device or architecture is described."""
 
-    own: list[Path] = field(default_factory=list)
-    overlays: list[Path] = field(default_factory=list)
+    own: list[Path] = field(default_factory=list[Path])
+    overlays: list[Path] = field(default_factory=list[Path])
 
 
 class DeviceTable(Mapping[str, Device]):
@@ -248,7 +251,9 @@ class DeviceTable(Mapping[str, Device]):
 
     def get(self, id: str, default: Any = None) -> Any:
         """Return a device, or the default where there is no file for it."""
-        return self[id] if id in self else default
+        if id not in self:
+            return default
+        return self[id]
 
     def match(self, live: LiveDevice) -> Device | None:
         """Return the product that a live device is, by the files' ``match`` rules; None where no file matches.
@@ -291,8 +296,8 @@ class DeviceTable(Mapping[str, Device]):
         return Schema(keys)
 
     @cached_property
-    def sources(self) -> Mapping[str, str]:
-        """Tags that every file may name, with their documents in words."""
+    def sources(self) -> Mapping[str, Source]:
+        """The documents that every file may name, by tag."""
         return MappingProxyType(self._folder_sources(self._common)) if self._common is not None else {}
 
     @cached_property
@@ -307,7 +312,8 @@ class DeviceTable(Mapping[str, Device]):
             for capability, distribution in table.items():
                 if not isinstance(distribution, str):
                     raise FileError(
-                        f"{path}:{table.lines[capability]}: {capability!r} is {kind(distribution)}; write a distribution"
+                        f"{path}:{table.lines[capability]}: {capability!r} is {kind(distribution)}; "
+                        f"write the name of a distribution"
                     )
                 if capability in found:
                     raise DuplicateError(f"{path}:{table.lines[capability]}: {capability!r} has a suggestion already")
@@ -317,12 +323,20 @@ class DeviceTable(Mapping[str, Device]):
     def check(self) -> tuple[str, ...]:
         """Read every file, and return what is wrong with each, in words; empty when all is well."""
         problems = [f"{f}: no such folder of device files" for f in (*self._folders, *self._overlays) if not f.is_dir()]
-        for id, files in self._index.items():
+        for folder in self._all_folders:
+            problems += [
+                f"{path}: not read; device files are <vendor>/<product>.yml or <vendor>/arch/<name>.yml"
+                for path in sorted((*folder.glob("*.yml"), *folder.rglob("*.yaml")))
+                if path.name not in _FOLDER_FILES
+            ]
+        steps: list[Callable[[], object]] = [lambda: self.suggestions]
+        for id in self._index:
+            steps.append(partial(self._part if "/arch/" in id else self.__getitem__, id))
+        for folder in self._overlays:
+            steps += [partial(self._read, path, overlay=True) for id, path in _scan(folder) if id not in self._index]
+        for step in steps:
             try:
-                if files.own and "/arch/" not in id:
-                    _ = self[id]
-                else:
-                    _ = self._part(id)
+                step()
             except NbxError as error:
                 if str(error) not in problems:
                     problems.append(str(error))
@@ -356,18 +370,21 @@ class DeviceTable(Mapping[str, Device]):
                     index[id].overlays.append(path)
         return MappingProxyType(dict(sorted(index.items())))
 
-    def _folder_sources(self, folder: Path) -> dict[str, str]:
+    def _folder_sources(self, folder: Path) -> dict[str, Source]:
         path = folder / "sources.yml"
         return read_sources(yamlfile.load(path), path) if path.is_file() else {}
 
-    def _known_sources(self, path: Path) -> Mapping[str, str]:
+    def _read(self, path: Path, *, overlay: bool = False) -> DeviceFile:
+        return read_device(path, self.schema, self._known_sources(path), overlay=overlay)
+
+    def _known_sources(self, path: Path) -> Mapping[str, Source]:
         folder = next(f for f in self._all_folders if path.is_relative_to(f))
         if folder == self._common or not (folder / "sources.yml").is_file():
             return self.sources
         own = self._folder_sources(folder)
         if twice := sorted(set(own) & set(self.sources)):
             raise DuplicateError(
-                f"{folder / 'sources.yml'}: source {twice[0]!r} is known as {self.sources[twice[0]]!r}; rename it"
+                f"{folder / 'sources.yml'}: source {twice[0]!r} is known as {self.sources[twice[0]]}; rename it"
             )
         return {**self.sources, **own}
 
@@ -382,13 +399,13 @@ class DeviceTable(Mapping[str, Device]):
         if not _ID.match(id):
             raise FileError(f"{files.own[0]}: {id!r} is no id: lower-case letters, digits, '.', '_' and '-'")
         path = files.own[0]
-        own = read_device(path, self.schema, self._known_sources(path))
+        own = self._read(path)
         head = {key: (value, path, own.lines[key]) for key, value in own.head.items()}
         if own.extends is not None:
             head["extends"] = (own.extends, path, own.lines["extends"])
         facts = dict(own.facts)
         for overlay in files.overlays:
-            _merge_facts(facts, read_device(overlay, self.schema, self._known_sources(overlay), overlay=True))
+            _merge_facts(facts, self._read(overlay, overlay=True))
         self._parts[id] = known = ([path, *files.overlays], head, facts)
         return known
 
@@ -415,14 +432,13 @@ class DeviceTable(Mapping[str, Device]):
         for key in ("arch", "runtime", "evidence_class"):
             if key not in head:
                 raise FileError(f"{files[0]}:1: {key} is missing; state it here or in the architecture it extends")
-        return Device(id, files[0], files, {key: value[0] for key, value in head.items()}, facts, self.schema)
+        return Device(id, files, {key: value[0] for key, value in head.items()}, facts, self.schema)
 
     def _extended(self, chain: list[str], target: str, path: Path, line: int) -> str:
         where = f"{path}:{line}"
         if target == chain[-1]:
-            raise FileError(
-                f"{where}: {target!r} extends itself; name an architecture, like {target.split('/')[0]}/arch/..."
-            )
+            vendor = target.partition("/")[0]
+            raise FileError(f"{where}: {target!r} extends itself; name an architecture, like {vendor}/arch/<name>")
         if target in chain:
             raise FileError(f"{where}: extends goes round in a circle: {' -> '.join([*chain, target])}")
         if target not in self._index or not self._index[target].own:
@@ -490,6 +506,6 @@ def _twice(what: str, first: Sequence[Any], second: Sequence[Any]) -> FileError:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
+    if is_unit(value):
         return {key: list(accumulators) for key, accumulators in value.items()}
     return value

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 from nbx_registry import yamlfile
 from nbx_registry.errors import FileError, nearest
-from nbx_registry.yamlfile import Table, kind
+from nbx_registry.yamlfile import Table, is_list, kind
 
 FactType = Literal["integer", "number", "string", "capability", "integers", "strings", "matrix_unit"]
 
@@ -33,8 +33,8 @@ RESERVED = frozenset({"id", "vendor", "arch", "runtime", "evidence_class", "targ
 
 HEAD = ("arch", "targets", "runtime", "evidence_class", "match")
 READ = ("vendor", "dev", "q", "3p", "=", "measured", "unconfirmed")
-"""How a value was read: the vendor's own text or code (the default), reported by a device, quoted, third party,
-arithmetic (with its formula), measured, no document found."""
+"""How a value was read: the vendor's own text or code, reported by a device, a vendor's number quoted by someone else,
+third party, arithmetic (with its formula), measured, no document found."""
 
 _KEY = re.compile(r"[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)*\Z")
 _SCHEMA_KEY = re.compile(r"[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)*(\.\*)?\Z")
@@ -42,6 +42,20 @@ _FILE_KEYS = ("extends", *HEAD, "facts", "sources")
 _OVERLAY_KEYS = ("facts", "sources")
 _FACT_KEYS = ("value", "source", "read", "formula", "note", "date")
 _MATCH_KEYS = ("names", "archs", "multiprocessors")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A document that facts are taken from."""
+
+    tag: str
+    document: str
+    publisher: str
+    read: str
+    """How values from it were read, unless a fact says otherwise: one of `READ`."""
+
+    def __str__(self) -> str:
+        return f"{self.document} ({self.publisher})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +70,13 @@ class Fact:
     file: Path
     line: int
     read: str = "vendor"
-    """One of `READ`."""
+    """One of `READ`; where the file does not say, what its first document gives."""
     formula: str = ""
     """Where ``read`` is ``=``: the arithmetic, over numbers and other facts of the same device."""
     note: str = ""
     date: str = ""
-    documents: tuple[str, ...] = ()
-    """The documents in words, in the order of the tags."""
+    documents: tuple[Source, ...] = ()
+    """The documents, in the order of the tags."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +113,18 @@ class DeviceFile:
     facts: Mapping[str, Fact]
 
 
+def is_unit(value: Any) -> TypeGuard[Mapping[str, tuple[str, ...]]]:
+    """Whether a fact's value describes a matrix unit."""
+    return isinstance(value, Mapping)
+
+
 def read_schema(path: Path) -> tuple[str | None, dict[str, KeySchema]]:
     """Read ``schema.yml``: the known keys, and the namespace of a fragment (None for the common schema)."""
     table = yamlfile.load(path)
     _known(table, ("namespace", "keys"), path, "schema")
     namespace = table.get("namespace")
     if namespace is not None and (not isinstance(namespace, str) or not _KEY.match(namespace) or "." in namespace):
-        raise _error(
-            path, table.lines["namespace"], f"namespace is {namespace!r}; write one lower-case word, like acme"
-        )
+        raise _error(path, table.lines["namespace"], f"namespace {namespace!r} is not one lower-case word, like acme")
     if namespace in RESERVED:
         raise _error(path, table.lines["namespace"], f"namespace {namespace!r} is taken: device.{namespace} is no fact")
     keys = _table(table, "keys", path)
@@ -120,22 +137,21 @@ def read_schema(path: Path) -> tuple[str | None, dict[str, KeySchema]]:
     return namespace, found
 
 
-def read_sources(table: Table, path: Path) -> dict[str, str]:
-    """Read a ``sources`` mapping (tag to document and publisher) into tag to words."""
-    found: dict[str, str] = {}
+def read_sources(table: Table, path: Path) -> dict[str, Source]:
+    """Read a mapping of tags to ``{document, publisher, read}``."""
+    found: dict[str, Source] = {}
     for tag, row in table.items():
         line = table.lines[tag]
         where = f"sources.{tag}"
         if not isinstance(row, Table):
-            raise _error(path, line, f"{where} is {kind(row)}; write {{document: ..., publisher: ...}}")
+            raise _error(path, line, f"{where} is {kind(row)}; write {{document: ..., publisher: ..., read: ...}}")
         _known(row, ("document", "publisher", "read"), path, where)
-        for key in ("document", "publisher"):
-            _string(row, key, path, where)
-        found[tag] = f"{row['document']} ({row['publisher']})"
+        document, publisher = (_string(row, key, path, where) for key in ("document", "publisher"))
+        found[tag] = Source(tag, document, publisher, _read_as(row, path, where))
     return found
 
 
-def read_device(path: Path, schema: Schema, sources: Mapping[str, str], *, overlay: bool = False) -> DeviceFile:
+def read_device(path: Path, schema: Schema, sources: Mapping[str, Source], *, overlay: bool = False) -> DeviceFile:
     """Read a device file, architecture file or overlay.
 
     Parameters
@@ -151,20 +167,20 @@ def read_device(path: Path, schema: Schema, sources: Mapping[str, str], *, overl
         For anything malformed, with file, line, key and the nearest known name.
     """
     table = yamlfile.load(path)
-    if overlay and (extra := [key for key in HEAD + ("extends",) if key in table]):
+    if overlay and (extra := [key for key in (*HEAD, "extends") if key in table]):
         raise _error(
             path,
             table.lines[extra[0]],
-            f"{extra[0]!r} is for the file of a device; an overlay states facts and sources",
+            f"{extra[0]!r} is for the file that describes a device; this is an overlay, which states facts and sources",
         )
     _known(table, _OVERLAY_KEYS if overlay else _FILE_KEYS, path, "device file")
     known = dict(sources)
     if "sources" in table:
         own = _table(table, "sources", path)
-        for tag, words in read_sources(own, path).items():
+        for tag, source in read_sources(own, path).items():
             if tag in known:
-                raise _error(path, own.lines[tag], f"source {tag!r} is given twice; it is known as {known[tag]!r}")
-            known[tag] = words
+                raise _error(path, own.lines[tag], f"source {tag!r} is given twice; it is known as {known[tag]}")
+            known[tag] = source
     extends = table.get("extends")
     if "extends" in table and not isinstance(extends, str):
         raise _error(
@@ -209,7 +225,7 @@ def _key_schema(key: str, row: Any, path: Path, line: int) -> KeySchema:
     return KeySchema(key, type_, unit, _string(row, "meaning", path, where), path)  # type: ignore[arg-type]
 
 
-def _fact(key: str, row: Any, schema: Schema, sources: Mapping[str, str], path: Path, line: int) -> Fact:
+def _fact(key: str, row: Any, schema: Schema, sources: Mapping[str, Source], path: Path, line: int) -> Fact:
     known = schema.find(key)
     if known is None:
         raise _error(path, line, f"unknown fact {key!r}{_unknown_fact(key, row, schema)}")
@@ -223,11 +239,11 @@ def _fact(key: str, row: Any, schema: Schema, sources: Mapping[str, str], path: 
     if value is None:
         unit = f" ({known.unit})" if known.unit else ""
         given = row["value"]
-        shown = kind(given) if isinstance(given, (list, dict)) or given is None else f"{given!r}, {kind(given)}"
+        shown = f"{given!r}, {kind(given)}" if isinstance(given, (str, int, float)) else kind(given)
         raise _error(path, row.lines["value"], f"{where} is {_TYPE_WORDS[known.type]}{unit}; got {shown}")
     if "source" not in row:
         raise _error(path, line, f"{where} has no source; write the tag of the document that states it")
-    tags = row["source"] if isinstance(row["source"], list) else [row["source"]]
+    tags = row["source"] if is_list(row["source"]) else [row["source"]]
     for tag in tags:
         if not isinstance(tag, str) or not tag:
             raise _error(path, row.lines["source"], f"{where}: source is {kind(tag)}; write a tag, or a list of tags")
@@ -240,11 +256,7 @@ def _fact(key: str, row: Any, schema: Schema, sources: Mapping[str, str], path: 
             )
     if not tags:
         raise _error(path, row.lines["source"], f"{where}: source is an empty list; write a tag")
-    read = _string(row, "read", path, where) if "read" in row else "vendor"
-    if read not in READ:
-        raise _error(
-            path, row.lines["read"], f"{where}: read {read!r} is none of {', '.join(READ)}{nearest(read, READ)}"
-        )
+    read = _read_as(row, path, where) if "read" in row else sources[tags[0]].read
     if (read == "=") != ("formula" in row):
         raise _error(path, line, f"{where}: read '=' and formula go together: arithmetic states how")
     return Fact(
@@ -258,6 +270,14 @@ def _fact(key: str, row: Any, schema: Schema, sources: Mapping[str, str], path: 
         date=_string(row, "date", path, where) if "date" in row else "",
         documents=tuple(sources[tag] for tag in tags),
     )
+
+
+def _read_as(row: Table, path: Path, where: str) -> str:
+    read = _string(row, "read", path, where)
+    if read not in READ:
+        known = f"none of {', '.join(READ)}{nearest(read, READ)}"
+        raise _error(path, row.lines["read"], f"{where}: read {read!r} is {known}")
+    return read
 
 
 def _unknown_fact(key: str, row: Any, schema: Schema) -> str:
@@ -318,13 +338,15 @@ def _capability(value: Any) -> bool | None:
 
 
 def _integers(value: Any) -> tuple[int, ...] | None:
-    if not isinstance(value, list) or not value or any(_integer(item) is None for item in value):
-        return None
-    return tuple(value)
+    return _items(value, _integer)
 
 
 def _strings(value: Any) -> tuple[str, ...] | None:
-    if not isinstance(value, list) or not value or any(_string_value(item) is None for item in value):
+    return _items(value, _string_value)
+
+
+def _items(value: Any, check: Callable[[Any], Any]) -> tuple[Any, ...] | None:
+    if not is_list(value) or not value or any(check(item) is None for item in value):
         return None
     return tuple(value)
 

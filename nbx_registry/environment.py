@@ -43,7 +43,7 @@ def blocked(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
     for name in names:
         if not _PLUGIN.fullmatch(name):
             raise EnvironmentVariableError(
-                f"NBX_BLOCK={text!r}: {name!r} is no plugin name; write names separated by commas, like nbx-cuda,nbx-sdm"
+                f"NBX_BLOCK={text!r}: {name!r} is no plugin name; separate names by commas, like nbx-cuda,nbx-sdm"
             )
     return tuple(dict.fromkeys(names))
 

@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard, cast
 
 import yaml
 
@@ -114,6 +114,11 @@ def kind(value: object) -> str:
     return "a list" if isinstance(value, list) else "a mapping"
 
 
+def is_list(value: object) -> TypeGuard[list[Any]]:
+    """Whether a value is a YAML sequence."""
+    return isinstance(value, list)
+
+
 def _read(get_event: Callable[[], Any], file: str) -> Any:
     root: Any = None
     documents = 0
@@ -122,7 +127,7 @@ def _read(get_event: Callable[[], Any], file: str) -> Any:
     stack: list[tuple[Table | list[Any], str | None]] = []
     while True:
         event = get_event()
-        name = type(event)
+        name = cast("type[object]", type(event))
         if name is yaml.ScalarEvent:
             nodes += 1
             if event.anchor is not None:
