@@ -401,7 +401,7 @@ class Selector:
         hints: list[str] = []
         installed = {p.distribution or p.name for p in self._catalog.active}
         for capability, distribution in sorted(self._catalog.devices.suggestions.items()):
-            if distribution not in installed and target.device.facts.get(capability) is not None:
+            if distribution not in installed and target.device.has(capability):
                 hints.append(f"install {distribution}: it has kernels for {capability}, which {target.device.id} has")
         waiting = [p.name for p in self._catalog.plugins.values() if p.state != "active"]
         if waiting:
