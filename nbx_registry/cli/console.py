@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NoReturn, TypeVar
 
 import click
@@ -49,19 +49,16 @@ def print_json(data: object) -> None:
     click.echo(json.dumps(data, indent=2, default=str, ensure_ascii=False))
 
 
-def table(columns: Mapping[str, str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table. ``columns`` maps each heading to ``left`` or ``right``; long cells are folded, never cut."""
+def table(headings: Iterable[str], rows: Iterable[Sequence[object]], *, right: Collection[str] = ()) -> None:
+    """Print a table; the columns named in ``right`` hold figures. Long cells are folded, never cut."""
     built = Table(box=None, pad_edge=False, padding=(0, 1))
-    for heading, justify in columns.items():
+    for heading in headings:
+        figures = heading in right
         built.add_column(
-            heading,
-            justify="right" if justify == "right" else "left",
-            overflow="fold",
-            header_style="bold",
-            no_wrap=justify == "right",
+            heading, justify="right" if figures else "left", overflow="fold", header_style="bold", no_wrap=figures
         )
     for row in rows:
-        built.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
+        built.add_row(*(Text(str(cell)) for cell in row))
     console().print(built)
 
 

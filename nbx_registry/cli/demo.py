@@ -60,12 +60,12 @@ def _read(file: Path) -> list[str]:
 
 def _print_similarity(result: Any) -> None:
     shown = min(SHOWN, len(result.sentences))
-    headings = {"": "right", "cosine similarity": "left"} | {str(i + 1): "right" for i in range(shown)}
+    numbers = [str(i + 1) for i in range(shown)]
     rows = [
         (i + 1, result.sentences[i][:120], *(f"{result.similarity[i, j]:.2f}" for j in range(shown)))
         for i in range(shown)
     ]
-    table(headings, rows)
+    table(("", "cosine similarity", *numbers), rows, right=("", *numbers))
     if shown < len(result.sentences):
         lines(f"(the first {shown} of {len(result.sentences)}; --json prints every embedding)")
     if result.deviation is not None:
@@ -73,12 +73,12 @@ def _print_similarity(result: Any) -> None:
 
 
 def _print_ran(result: Any) -> None:
-    headings = {"what ran": "left", "calls": "right", "evidence": "left", "time": "right", "of the floor": "right"}
     rows = [
         (f"{row.op}\n  {row.kernel}", row.calls, row.evidence, figure_seconds(row.seconds), _share(row))
         for row in sorted(result.rows, key=lambda row: -row.seconds)
     ]
-    table(headings, rows)
+    right = ("calls", "time", "of the floor")
+    table(("what ran", "calls", "evidence", "time", "of the floor"), rows, right=right)
     missing = sorted({row.floor_missing for row in result.rows if row.floor_missing})
     for reason in missing:
         lines(f"floor unknown: {reason}")

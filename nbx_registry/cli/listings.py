@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 import click
 
 import nbx_registry as nbx
 from nbx_registry.cli.console import json_option, lines, print_json, stop, table
 from nbx_registry.cli.main import FAULT, registry
-from nbx_registry.device import Device
+from nbx_registry.device import Device, Fact
 from nbx_registry.errors import NbxError
 from nbx_registry.kernel import Kernel
 from nbx_registry.op import Op
@@ -29,7 +29,7 @@ def ops(context: click.Context, name: str | None, as_json: bool) -> None:
             print_json([_op(op, _kernels_of(reg, op)) for op in reg.ops.values()])
             return
         rows = [(op.id, len(_kernels_of(reg, op)), _summary(op)) for op in reg.ops.values()]
-        table({"op": "left", "kernels": "right", "what it computes": "left"}, rows)
+        table(("op", "kernels", "what it computes"), rows, right=("kernels",))
         return
     op = reg.catalog.op(name)
     if as_json:
@@ -62,7 +62,7 @@ def devices(context: click.Context, name: str | None, as_json: bool) -> None:
         if as_json:
             print_json(rows)
             return
-        headings = dict.fromkeys(("device", "arch", "runtime", "present as", "evidence class"), "left")
+        headings = ("device", "arch", "runtime", "present as", "evidence class")
         table(headings, [[row[key] for key in ("id", "arch", "runtime", "present", "evidence_class")] for row in rows])
         for handle in present.get(None, []):
             lines(f"{handle}: {reg.target(handle).why}")
@@ -72,14 +72,14 @@ def devices(context: click.Context, name: str | None, as_json: bool) -> None:
     if device is None:
         stop(f"{name}: {target.why}", FAULT)
     if as_json:
-        facts = {key: {"value": f.value, "source": f.source, "file": str(f.file)} for key, f in device.facts.items()}
+        facts = {key: _fact_row(fact) for key, fact in device.facts.items()}
         print_json({**_device(device), "facts": facts, "detected": dict(live.detected) if live else None})
         return
     lines(f"{device.id}: {device.arch} on the runtime {device.runtime!r}, evidence class {device.evidence_class}")
     if live is not None:
         lines(f"present as {live.handle}: {live.name}")
     rows = [(key, _fact(fact.value), fact.source) for key, fact in sorted(device.facts.items())]
-    table({"fact": "left", "value": "left", "source": "left"}, rows)
+    table(("fact", "value", "source"), rows)
 
 
 @click.command()
@@ -94,7 +94,7 @@ def kernels(context: click.Context, op_name: str | None, as_json: bool) -> None:
     if as_json:
         print_json([_kernel(kernel) for kernel in found])
         return
-    headings = dict.fromkeys(("kernel", "op", "backend", "runs on", "promises"), "left")
+    headings = ("kernel", "op", "backend", "runs on", "promises")
     table(headings, [(k.id, k.op, k.backend, ", ".join(k.runtimes) or "any", _promises(k)) for k in found])
 
 
@@ -108,9 +108,8 @@ def plugins(context: click.Context, as_json: bool) -> None:
         print_json([_plugin(plugin) for plugin in found])
         return
     counts = ("ops", "kernels", "runtimes", "devices", "evidence")
-    headings = {"plugin": "left", "version": "left", "state": "left"} | dict.fromkeys(counts, "right")
     rows = [(p.name, p.version or "", p.state, *(len(getattr(p, key)) for key in counts)) for p in found]
-    table(headings, rows)
+    table(("plugin", "version", "state", *counts), rows, right=counts)
     for plugin in found:
         if plugin.state != "active":
             lines(f"{plugin.name}: {plugin.reason}")
@@ -149,14 +148,35 @@ def _device_row(identifier: str, known: Mapping[str, Device], handles: list[str]
         return {"id": identifier, **row, "evidence_class": bad, "present": present, "error": str(error)}
 
 
-def _fact(value: object) -> str:
+def _fact(value: Any) -> str:
     if isinstance(value, float) and value >= 1e6:
         return f"{value:.6g}"
     if isinstance(value, Mapping):
-        return "; ".join(f"{operand} -> {', '.join(into) or '?'}" for operand, into in value.items())
+        unit: Mapping[str, Sequence[str]] = value
+        return "; ".join(f"{operand} -> {', '.join(into) or '?'}" for operand, into in unit.items())
     if isinstance(value, tuple):
-        return ", ".join(map(str, value))
+        return ", ".join(map(str, cast("tuple[object, ...]", value)))
     return str(value)
+
+
+def _fact_row(fact: Fact) -> dict[str, Any]:
+    return {
+        "value": _plain(fact.value),
+        "source": fact.source,
+        "documents": list(fact.documents),
+        "read": fact.read,
+        "formula": fact.formula,
+        "note": fact.note,
+        "date": fact.date,
+        "file": f"{fact.file}:{fact.line}",
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        unit: Mapping[str, Sequence[str]] = value
+        return {operand: list(into) for operand, into in unit.items()}
+    return value
 
 
 def _promises(kernel: Kernel) -> str:

@@ -113,4 +113,5 @@ def main(context: click.Context, block: tuple[str, ...]) -> None:
 
 def registry(context: click.Context) -> nbx.Registry:
     """Load the registry that a command asks, without what ``--block`` names."""
-    return nbx.load(block=context.find_object(tuple) or ())
+    block: tuple[str, ...] = context.find_root().obj
+    return nbx.load(block=block)

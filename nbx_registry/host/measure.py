@@ -42,9 +42,13 @@ def bandwidth_bytes_per_s(nbytes: int = BYTES) -> float:
     source = np.ones(nbytes, np.uint8)
     target = np.zeros(nbytes, np.uint8)
     parts = [slice(i * nbytes // workers, (i + 1) * nbytes // workers) for i in range(workers)]
+
+    def copy(part: slice) -> None:
+        np.copyto(target[part], source[part])
+
     with ThreadPoolExecutor(workers) as pool:
         # np.copyto releases the interpreter's lock, so the parts are copied at the same time.
-        return 2 * nbytes / _best(lambda: list(pool.map(lambda part: np.copyto(target[part], source[part]), parts)))
+        return 2 * nbytes / _best(lambda: list(pool.map(copy, parts)))
 
 
 def float32_flop_per_s(extent: int = EXTENT) -> float:

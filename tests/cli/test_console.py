@@ -8,7 +8,7 @@ def test_a_table_folds_long_cells_and_loses_nothing(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     name = "nbx-host/scaled_dot_product_attention/numpy"
-    console.table({"kernel": "left", "calls": "right"}, [(name, 12)])
+    console.table(("kernel", "calls"), [(name, 12)], right=("calls",))
     out = capsys.readouterr().out
     assert all(len(line) <= 40 for line in out.splitlines())
     kernel = "".join(line.removesuffix("12").strip() for line in out.splitlines()[1:])
@@ -19,7 +19,7 @@ def test_a_table_folds_long_cells_and_loses_nothing(
 def test_a_piped_table_keeps_ids_whole(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     name = "a-distribution/some_operation_with_a_long_name/variant" * 2
-    console.table({"kernel": "left"}, [(name,)])
+    console.table(("kernel",), [(name,)])
     assert name in capsys.readouterr().out.splitlines()[1]
 
 
@@ -36,7 +36,7 @@ def test_lines_keep_their_indent_and_continue_deeper(
 
 def test_brackets_and_colons_are_text_and_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
     console.lines("add(x1: float16[1, 2]) [red]:warning:")
-    console.table({"spec": "left"}, [("float16[bold]",)])
+    console.table(("spec",), [("float16[bold]",)])
     out = capsys.readouterr().out
     assert "add(x1: float16[1, 2]) [red]:warning:" in out
     assert "float16[bold]" in out
