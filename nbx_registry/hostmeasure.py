@@ -1,4 +1,4 @@
-"""Measuring the host: its memory bandwidth, written into the user's folder of device files as an overlay."""
+"""Measuring the host: its bandwidth and its products, written into the user's folder of device files as an overlay."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from nbx_registry.yamlfile import Table
 
 DEVICE = "host/cpu"
 KEY = "memory.bandwidth_bytes_per_s"
+PRODUCT_KEYS = ("peak.vector.float32_flop_per_s", "peak.matrix.float32_flop_per_s")
+"""A host multiplies matrices on its vector units, so one measurement is the roof of both."""
 MIN_BYTES = 128 * 2**20
 """Smallest array copied where the cache is small or not known."""
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -45,6 +47,21 @@ def copy_bandwidth(nbytes: int | None = None, *, repeats: int = 15) -> float:
     return 2 * source.nbytes / statistics.median(seconds)
 
 
+def product_rate(extent: int = 2048, *, repeats: int = 10) -> float:
+    """Return operations per second of NumPy's float32 matrix product, the fastest of ``repeats``.
+
+    The fastest, and not the median as for the copy: its roof is the arithmetic that this machine can do at all.
+    """
+    a = np.ones((extent, extent), np.float32)
+    out = np.empty_like(a)
+    seconds: list[float] = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        np.matmul(a, a, out=out)
+        seconds.append(time.perf_counter() - start)
+    return 2 * extent**3 / min(seconds)
+
+
 def largest_cache() -> int:
     """Return the bytes of the largest cache the system describes; 0 where it describes none."""
     sizes = [0]
@@ -55,8 +72,14 @@ def largest_cache() -> int:
     return max(sizes)
 
 
-def write(user_folder: Path, bytes_per_s: float, *, today: datetime.date | None = None) -> Path:
-    """Write a measured bandwidth into the user's overlay of the host, and return its path.
+def write(
+    user_folder: Path,
+    bytes_per_s: float,
+    float32_flop_per_s: float | None = None,
+    *,
+    today: datetime.date | None = None,
+) -> Path:
+    """Write measured rates into the user's overlay of the host, and return its path.
 
     Other facts of that file are kept (its comments are not); an earlier measurement is replaced. The file is
     replaced as a whole, so a reader sees the old one or the new.
@@ -64,20 +87,22 @@ def write(user_folder: Path, bytes_per_s: float, *, today: datetime.date | None 
     Raises
     ------
     FileError
-        If the file there is malformed, or states a bandwidth that was not measured.
+        If the file there is malformed, or states a rate that was not measured.
     """
     path = user_folder / f"{DEVICE}.yml"
     table: dict[str, Any] = dict(yamlfile.load(path)) if path.exists() else {}
     facts: Any = table.get("facts", Table(1))
     if not isinstance(facts, Table):
         raise FileError(f"{path}: facts is {yamlfile.kind(facts)}; write a mapping, or remove the file")
-    before = facts.get(KEY)
-    if before is not None and not (isinstance(before, Table) and before.get("source") == "measured"):
-        raise FileError(f"{path}: {KEY} is stated and was not measured; remove it there to have it measured")
     date = (today or datetime.date.today()).isoformat()
-    note = "one thread's NumPy copy: bytes read plus bytes written"
-    fact = {"value": float(f"{bytes_per_s:.4g}"), "source": "measured", "date": date, "note": note}
-    facts[KEY] = fact
+    rates = {KEY: (bytes_per_s, "one thread's NumPy copy: bytes read plus bytes written")}
+    if float32_flop_per_s is not None:
+        rates |= dict.fromkeys(PRODUCT_KEYS, (float32_flop_per_s, "NumPy's float32 matrix product, the fastest seen"))
+    for key, (rate, note) in rates.items():
+        before = facts.get(key)
+        if before is not None and not (isinstance(before, Table) and before.get("source") == "measured"):
+            raise FileError(f"{path}: {key} is stated and was not measured; remove it there to have it measured")
+        facts[key] = {"value": float(f"{rate:.4g}"), "source": "measured", "date": date, "note": note}
     table["facts"] = facts
     lines = ["# Written by `nbx doctor --measure-host`."]
     for key, value in table.items():

@@ -11,7 +11,7 @@ import click
 
 import nbx_registry as nbx
 from nbx_registry import environment
-from nbx_registry.cli.console import json_option, lines, print_json
+from nbx_registry.cli.console import figure_bytes, figure_flops, json_option, lines, print_json
 from nbx_registry.cli.main import FAULT, registry
 from nbx_registry.errors import NbxError
 
@@ -62,14 +62,14 @@ def _summary(reg: nbx.Registry, problems: list[Finding]) -> str:
 
 
 def _measure(as_json: bool) -> None:
-    from nbx_registry.host import measure
+    from nbx_registry import hostmeasure
 
-    rates = measure.measure()
-    path = measure.write(environment.config_dir() / "devices", rates)
+    bandwidth, products = hostmeasure.copy_bandwidth(), hostmeasure.product_rate()
+    path = hostmeasure.write(environment.config_dir() / "devices", bandwidth, products)
     if not as_json:
-        for key, rate in rates.items():
-            lines(f"measured: {key} = {rate:.4g}")
-        lines(f"written to {path}")
+        lines(
+            f"copies {figure_bytes(round(bandwidth))}/s; multiplies {figure_flops(round(products))}/s; written to {path}"
+        )
 
 
 def _environment(_: nbx.Registry) -> Iterator[Finding]:
