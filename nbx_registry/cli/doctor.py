@@ -67,9 +67,8 @@ def _measure(as_json: bool) -> None:
     bandwidth, products = hostmeasure.copy_bandwidth(), hostmeasure.product_rate()
     path = hostmeasure.write(environment.config_dir() / "devices", bandwidth, products)
     if not as_json:
-        lines(
-            f"copies {figure_bytes(round(bandwidth))}/s; multiplies {figure_flops(round(products))}/s; written to {path}"
-        )
+        lines(f"copies {figure_bytes(round(bandwidth))}/s; multiplies {figure_flops(round(products))}/s")
+        lines(f"written to {path}")
 
 
 def _environment(_: nbx.Registry) -> Iterator[Finding]:

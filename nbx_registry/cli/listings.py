@@ -152,7 +152,7 @@ def _fact(value: Any) -> str:
     if isinstance(value, float) and value >= 1e6:
         return f"{value:.6g}"
     if isinstance(value, Mapping):
-        unit: Mapping[str, Sequence[str]] = value
+        unit = cast("Mapping[str, Sequence[str]]", value)
         return "; ".join(f"{operand} -> {', '.join(into) or '?'}" for operand, into in unit.items())
     if isinstance(value, tuple):
         return ", ".join(map(str, cast("tuple[object, ...]", value)))
@@ -174,7 +174,7 @@ def _fact_row(fact: Fact) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
-        unit: Mapping[str, Sequence[str]] = value
+        unit = cast("Mapping[str, Sequence[str]]", value)
         return {operand: list(into) for operand, into in unit.items()}
     return value
 
