@@ -3,7 +3,8 @@
     python plugins/nbx-cuda/benchmarks/launch.py [--elements N] [--repeats N]
 
 Prints the median over batches of 200 launches, each batch after a synchronisation so that the queue never fills.
-The program's run minus ``nbx_cuda.runtime.launch`` is what packing operands costs.
+``program.run`` minus ``nbx_cuda.runtime.launch`` is what packing operands costs, ``program.fixed`` minus it what a
+Bound adds.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ def main() -> None:
         function=function, args=("x1", "x2", "out", Scalar(count, "uint32")), grid=grid, block=block, shared_bytes=0
     )
     slots = [Slot("x1", spec, "input"), Slot("x2", spec, "input"), Slot("out", spec, "output")]
-    run = cuda.program(0, [launch], slots).run
+    program = cuda.program(0, [launch], slots)
+    run, fixed = program.run, program.fixed(addresses)
 
     cells = (ctypes.c_uint64 * 4)(*addresses, count)
     base = ctypes.addressof(cells)
@@ -108,6 +110,7 @@ def main() -> None:
         ("cuda-bindings cuLaunchKernel", lambda: driver.cuLaunchKernel(*bound_arguments)),
         ("cuda-bindings cuLaunchKernelEx", lambda: driver.cuLaunchKernelEx(*extended_arguments)),
         ("program.run", lambda: run(addresses, stream)),
+        ("program.fixed", lambda: fixed(stream)),
     ]
     if importlib.util.find_spec("torch") is not None:
         rows += torch_rows(count)

@@ -197,6 +197,19 @@ def test_a_failed_launch_is_handed_on_with_its_arguments():
     assert arguments[0]._obj.stream == 5
 
 
+def test_fixed_operands_are_written_once_and_launch_on_any_stream():
+    driver = Driver(8, 8)
+    launches = [Launch(function=function(8, 8), args=("x", "out")), Launch(function=function(8, 8), args=("out", "x"))]
+    launch = program(launches, [X, OUT], driver).fixed((0x10, 0x20))
+    for stream in (5, 6, None, 5):
+        launch(stream)
+    forth, back = struct.pack("<QQ", 0x10, 0x20), struct.pack("<QQ", 0x20, 0x10)
+    assert [b"".join(values) for _, _, values in driver.seen] == [forth, back] * 4
+    assert [stream for stream, _, _ in driver.seen] == [5, 5, 6, 6, 0xDEF, 0xDEF, 5, 5]
+    with pytest.raises(NbxError, match="takes 2 operands"):
+        program(launches, [X, OUT], driver).fixed((0x10,))
+
+
 def test_equal_arguments_share_a_cell():
     launches = [Launch(function=function(8, 8, 4), args=("x", "out", Scalar(3, "int32"))) for _ in range(3)]
     layout = lay_out(launches, [X, OUT])
@@ -220,8 +233,9 @@ def test_threads_never_see_each_others_operands():
     packed = program([Launch(function=function(8), args=("x",))], [X], launch)
 
     def work(number: int) -> None:
-        for _ in range(50):
-            packed.run((number * 16,), number)
+        fixed = packed.fixed((number * 16,))
+        for turn in range(50):
+            fixed(number) if turn % 2 else packed.run((number * 16,), number)
 
     workers = [threading.Thread(target=work, args=(number,)) for number in range(1, threads + 1)]
     for worker in workers:

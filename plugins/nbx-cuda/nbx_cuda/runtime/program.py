@@ -10,6 +10,7 @@ import ctypes
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ from nbx_registry.runtime import Slot
 
 CELL = 8
 GRID_LIMIT = (2**31 - 1, 65535, 65535)
+STREAMS_LIMIT = 64
+"""How many streams `CudaProgram.fixed` keeps prepared launches for."""
 
 _CODES = {
     "bool": "?",
@@ -50,7 +53,7 @@ class Dynamic:
     offset: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Layout:
     """Which cell holds what. The dynamic cells come first, then the static ones with their bytes."""
 
@@ -59,7 +62,7 @@ class Layout:
     launches: tuple[tuple[Launch, tuple[int, ...]], ...]
     """Each launch that runs at all, with the cells of its arguments."""
 
-    @property
+    @cached_property
     def format(self) -> struct.Struct:
         """How a run writes the dynamic cells."""
         return struct.Struct("<" + "".join(_cell(dynamic.ctype) for dynamic in self.dynamic))
@@ -147,6 +150,11 @@ class Packed:
         self.stream = stream
 
 
+FailedLaunch = Callable[[Launch, tuple[Any, ...], int], None]
+"""Called with a launch, its arguments and the driver's code when that is not 0. Returns if a second try succeeded,
+raises otherwise."""
+
+
 class CudaProgram:
     """Launches over named slots. ``run(operands, stream)`` enqueues them, from any thread.
 
@@ -157,13 +165,12 @@ class CudaProgram:
     launch
         The driver's call: takes the arguments of a `Prepared`, returns 0 or an error code.
     failed
-        Called with the launch's index, its arguments and the code when the code is not 0; returns if a second try
-        succeeded, raises otherwise.
+        What to do about a code.
     default_stream
         Handle of the stream for runs that name none.
     """
 
-    __slots__ = ("layout", "run")
+    __slots__ = ("_default_stream", "_failed", "_launch", "_slots", "layout", "run")
 
     def __init__(
         self,
@@ -171,66 +178,96 @@ class CudaProgram:
         slots: Sequence[Slot],
         *,
         launch: Callable[..., int],
-        failed: Callable[[Launch, tuple[Any, ...], int], None],
+        failed: FailedLaunch,
         default_stream: int,
     ) -> None:
         for one in launches:
             _check_launch(one)
         self.layout = lay_out(launches, slots)
-        self.run = _runner(self.layout, slots, launch, failed, default_stream)
+        self._slots = tuple(slots)
+        self._launch = launch
+        self._failed = failed
+        self._default_stream = default_stream
+        self.run = self._runner()
 
+    def fixed(self, operands: Sequence[Any]) -> Callable[[int | None], None]:
+        """Return ``launch(stream)`` over these operands: nothing is written at a launch, the stream alone may differ.
 
-def _runner(
-    layout: Layout,
-    slots: Sequence[Slot],
-    launch: Callable[..., int],
-    failed: Callable[[Launch, tuple[Any, ...], int], None],
-    default_stream: int,
-) -> Callable[[Sequence[Any], int | None], None]:
-    # A closure: its names are faster to reach than attributes, and this runs at every call of every op.
-    pack_into = layout.format.pack_into
-    free = [Packed(layout)]
-    direct = layout.direct(len(slots))
-    count = len(slots)
+        May be called from several threads, as `run` may.
+        """
+        # Cells and stream of a set never change once it is in the table, so that threads may share it.
+        ready: dict[int | None, Packed] = {}
+        launch, failed, layout, default_stream = self._launch, self._failed, self.layout, self._default_stream
 
-    def run(operands: Sequence[Any], stream: int | None = None) -> None:
-        """Enqueue every launch over ``operands`` (addresses, and Python scalars for scalar slots) on ``stream``."""
-        try:
-            packed = free.pop()
-        except IndexError:
+        def prepare(stream: int | None) -> Packed:
             packed = Packed(layout)
-        try:
+            self._pack(packed, operands)
+            packed.on(default_stream if stream is None else stream)
+            if len(ready) >= STREAMS_LIMIT:
+                ready.clear()
+            ready[stream] = packed
+            return packed
+
+        def launch_fixed(stream: int | None = None) -> None:
+            """Enqueue every launch on ``stream``."""
+            packed = ready.get(stream) or prepare(stream)
+            for arguments in packed.calls:
+                code = launch(*arguments)
+                if code:
+                    failed(_launch_of(layout, packed.calls, arguments), arguments, code)
+
+        prepare(None)
+        return launch_fixed
+
+    def _runner(self) -> Callable[[Sequence[Any], int | None], None]:
+        # A closure: its names are faster to reach than attributes, and this runs at every call of every op.
+        layout, launch, failed, pack = self.layout, self._launch, self._failed, self._pack
+        write = layout.format.pack_into
+        default_stream = self._default_stream
+        direct = layout.direct(len(self._slots))
+        free = [Packed(layout)]
+
+        def run(operands: Sequence[Any], stream: int | None = None) -> None:
+            """Enqueue every launch over ``operands`` (addresses, and Python scalars for scalar slots) on ``stream``."""
+            try:
+                packed = free.pop()
+            except IndexError:
+                packed = Packed(layout)
             if direct:
-                pack_into(packed.cells, 0, *operands)
+                try:
+                    write(packed.cells, 0, *operands)
+                except (struct.error, TypeError) as error:
+                    raise NbxError(_misfit(self._slots, operands, error)) from error
             else:
-                pack_into(packed.cells, 0, *_values(layout.dynamic, operands, count))
-        except (struct.error, TypeError, OverflowError) as error:
+                pack(packed, operands)
+            if stream is None:
+                stream = default_stream
+            if packed.stream != stream:
+                packed.on(stream)
+            for arguments in packed.calls:
+                code = launch(*arguments)
+                if code:
+                    failed(_launch_of(layout, packed.calls, arguments), arguments, code)
             free.append(packed)
-            raise NbxError(_misfit(slots, operands, error)) from error
-        if stream is None:
-            stream = default_stream
-        if packed.stream != stream:
-            packed.on(stream)
-        for arguments in packed.calls:
-            code = launch(*arguments)
-            if code:
-                failed(_launch_of(layout, packed, arguments), arguments, code)
-        free.append(packed)
 
-    return run
+        return run
+
+    def _pack(self, packed: Packed, operands: Sequence[Any]) -> None:
+        dynamic = self.layout.dynamic
+        try:
+            if len(operands) != len(self._slots):
+                raise TypeError("their count")
+            values = [
+                operands[cell.index] + cell.offset if cell.ctype in _CODES else _bits(operands[cell.index], cell.ctype)
+                for cell in dynamic
+            ]
+            self.layout.format.pack_into(packed.cells, 0, *values)
+        except (struct.error, TypeError, OverflowError) as error:
+            raise NbxError(_misfit(self._slots, operands, error)) from error
 
 
-def _launch_of(layout: Layout, packed: Packed, arguments: tuple[Any, ...]) -> Launch:
-    return next(launch for (launch, _), call in zip(layout.launches, packed.calls, strict=True) if call is arguments)
-
-
-def _values(dynamic: tuple[Dynamic, ...], operands: Sequence[Any], count: int) -> list[Any]:
-    if len(operands) != count:
-        raise TypeError("their count")
-    return [
-        operands[cell.index] + cell.offset if cell.ctype in _CODES else _bits(operands[cell.index], cell.ctype)
-        for cell in dynamic
-    ]
+def _launch_of(layout: Layout, calls: tuple[tuple[Any, ...], ...], arguments: tuple[Any, ...]) -> Launch:
+    return next(launch for (launch, _), call in zip(layout.launches, calls, strict=True) if call is arguments)
 
 
 def _cell(ctype: str) -> str:

@@ -13,17 +13,18 @@ LEGACY, PER_THREAD = 1, 2
 
 
 class CudaStream:
-    """A queue of work on one device. ``handle`` is the driver's, an integer.
+    """A queue of work on one device, ``place`` (``cuda:0``). ``handle`` is the driver's, an integer.
 
     ``core`` is cuda-core's stream, which owns the handle, or borrows it when the stream is somebody else's.
     """
 
-    __slots__ = ("context", "core", "device", "handle")
+    __slots__ = ("context", "core", "device", "handle", "place")
 
     def __init__(self, context: Context, core: Any, handle: int | None = None) -> None:
         self.context = context
         self.core = core
         self.device = context.index
+        self.place = f"cuda:{context.index}"
         self.handle = int(core.handle) if handle is None else handle
 
     @classmethod
@@ -56,7 +57,7 @@ class CudaStream:
             self.core.wait(event.core)
 
     def __repr__(self) -> str:
-        return f"<CudaStream {self.handle:#x} of cuda:{self.device}>"
+        return f"<CudaStream {self.handle:#x} of {self.place}>"
 
 
 class CudaEvent:
