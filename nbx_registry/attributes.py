@@ -35,9 +35,13 @@ def normaliser(attribute: Attribute, op: str) -> Callable[[Any], Any]:
     return normalise
 
 
+_BOOLS: tuple[type, ...] = (bool, np.bool_)
+_NUMBERS: tuple[type, ...] = (int, float, np.integer, np.floating)
+
+
 def _int(value: Any) -> int:
     if type(value) is not int:
-        if isinstance(value, (bool, np.bool_, float, str)):
+        if isinstance(value, _BOOLS):
             raise TypeError("an integer")
         try:
             value = operator.index(value)
@@ -51,7 +55,7 @@ def _int(value: Any) -> int:
 def _float(value: Any) -> float:
     if type(value) is float:
         return value
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
+    if isinstance(value, _BOOLS) or not isinstance(value, _NUMBERS):
         raise TypeError("a number")
     try:
         return float(value)
@@ -60,7 +64,7 @@ def _float(value: Any) -> float:
 
 
 def _bool(value: Any) -> bool:
-    if not isinstance(value, (bool, np.bool_)):
+    if not isinstance(value, _BOOLS):
         raise TypeError("True or False")
     return bool(value)
 

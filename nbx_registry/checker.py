@@ -16,7 +16,7 @@ from nbx_registry.errors import ExpressionError, NbxError, SchemaError
 from nbx_registry.expr import Expr
 from nbx_registry.mismatch import Mismatch, local
 from nbx_registry.schema import CLASSES, REQUIRED, Output, Param
-from nbx_registry.signature import Signature, axis_names, look_up
+from nbx_registry.signature import Signature
 from nbx_registry.spec import MAX_EXTENT, TensorSpec
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ class _Generator:
     def __init__(self, op: Op) -> None:
         self.op = op
         self.lines: list[str] = []
+        # A Python scalar takes its dtype from an array beside it.
+        self.scalars = sum(param.broadcast for param in op.tensors) > 1
         self.errors = Mismatch(op)
         self.globals: dict[str, Any] = {
             **expr.namespace(),
@@ -76,7 +78,7 @@ class _Generator:
             self._line(1, f"{''.join(f't_{name}, ' for name in names)}= tensors = tuple(tensors)")
         for index, param in enumerate(op.tensors):
             self._param(index, param)
-        self._late_letters()
+        self._scalars()
         self._attributes()
         self._rules()
         self._outputs()
@@ -104,22 +106,20 @@ class _Generator:
             self._line(1, f"if {tensor} is None: errors.operand({index}, {tensor})")
         indent = 2 if param.optional else 1
         self._line(indent, f"if {tensor}.__class__ is not TensorSpec: errors.operand({index}, {tensor})")
-        if param.broadcast:
+        if param.broadcast and self.scalars:
             accepted = _WEAK[param.dtype[0]] if param.letter else frozenset({dtypes.get(param.dtype).kind})
             self.globals[f"weak_{index}"] = accepted
-            star = f"s_{str(param.axes[0])[1:]}"
             self._line(indent, f"if {tensor}.weak:")
             self._line(indent + 1, f"if {tensor}.dtype.kind not in weak_{index}: errors.weak({index}, {tensor})")
-            if star not in self.bound:
-                self._line(indent + 1, f"{star} = ()")
             self._line(indent, "else:")
             indent += 1
         else:
             self._line(indent, f"if {tensor}.weak: errors.weak({index}, {tensor})")
-        self._tensor(indent, index, param, tensor, repr(param.name), certain=not param.optional)
+        certain = not param.optional and not (param.broadcast and self.scalars)
+        self._tensor(indent, index, param, tensor, repr(param.name), certain=certain)
 
     def _tensor(self, indent: int, index: int, param: Param, tensor: str, name: str, *, certain: bool) -> None:
-        self._dtype(indent, index, param, tensor, name, certain and not param.broadcast)
+        self._dtype(indent, index, param, tensor, name, certain)
         axes = list(param.axes)
         self._line(indent, f"shape = {tensor}.shape")
         if axes and isinstance(axes[0], str) and axes[0].startswith("*"):
@@ -204,13 +204,18 @@ class _Generator:
             test = f"!= {kinds[0]!r}" if len(kinds) == 1 else f"not in {kinds!r}"
             self._line(indent, f"if {tensor}.dtype.kind {test}: errors.dtype({index}, {name}, {tensor})")
 
-    def _late_letters(self) -> None:
-        """A letter that no array bound is that of the Python scalar that stands there."""
+    def _scalars(self) -> None:
+        """Bind what no array bound where a Python scalar stands: its dtype, and no leading axes."""
         for param in self.op.tensors:
-            variable = f"d_{param.letter}"
-            if param.letter and param.broadcast and not param.is_list and not self.bound[variable]:
-                tensor = f"t_{param.name}"
-                self._line(1, f"if {variable} is None and {tensor} is not None: {variable} = {tensor}.dtype")
+            if not param.broadcast or param.is_list:
+                continue
+            tensor = f"t_{param.name}"
+            variables = {f"d_{param.letter}": f"{tensor}.dtype"} if param.letter else {}
+            variables[f"s_{str(param.axes[0])[1:]}"] = "()"
+            for variable, value in variables.items():
+                if not self.bound[variable]:
+                    self._line(1, f"if {variable} is None and {tensor} is not None: {variable} = {value}")
+                    self.bound[variable] = not param.optional
 
     def _attributes(self) -> None:
         attributes = self.op.attributes
@@ -269,8 +274,7 @@ class _Generator:
         op, found = self.op, dict[str, None]()
         asked = {path.partition(".")[0] for path in rule.names if path.endswith(".given")}
         for path in sorted(rule.names):
-            name = look_up(op.schema, op.where, path)
-            assert name is not None
+            name = op.names[path]
             if name.kind == "param":
                 param = op.schema.param(name.base)
                 if param is not None and param.optional and name.base not in asked:
@@ -283,8 +287,8 @@ class _Generator:
 
     def _rules(self) -> None:
         op = self.op
-        unbound = {axis.lstrip("*") for axis in axis_names(op.schema, op.where)}
-        unbound -= {axis.lstrip("*") for axis in op.schema.input_axes()}
+        unbound = {path for path, name in op.names.items() if name.kind == "axis"}
+        unbound -= {axis.removeprefix("*") for axis in op.schema.input_axes()}
         early = [i for i, rule in enumerate(op.require) if not rule.names & unbound]
         late = [i for i in range(len(op.require)) if i not in early]
         computed = {name: rule for name, rule in op.where.items() if rule is not None}

@@ -7,10 +7,12 @@ it asks for ``.given``: then the tensor's other fields are None to it.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from functools import cached_property, lru_cache
+from types import CodeType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from nbx_registry import expr
 from nbx_registry.contradiction import contradiction
@@ -20,7 +22,7 @@ from nbx_registry.errors import ExpressionError, MissingFact, PluginFault
 from nbx_registry.expr import Expr
 from nbx_registry.kernel import Kernel
 from nbx_registry.op import Op, Signature
-from nbx_registry.signature import FIELDS, look_up, unknown
+from nbx_registry.signature import FIELDS, unknown
 
 if TYPE_CHECKING:
     from nbx_registry.device import Device
@@ -48,6 +50,20 @@ class Clause:
     def text(self) -> str:
         """The clause as written."""
         return self.rule.text
+
+
+class _Failed(NamedTuple):
+    """A clause that does not hold, with what it raised; or that there is none."""
+
+    clause: Clause | None
+    error: Exception | None = None
+
+    @property
+    def order(self) -> int:
+        return sys.maxsize if self.clause is None else self.clause.index
+
+
+_NOTHING_FAILED = _Failed(None)
 
 
 class Conditions:
@@ -98,11 +114,14 @@ class Conditions:
         A clause on a device fact that nobody stated is refused with ``FACT_MISSING``. Raises `PluginFault` where a
         clause raises anything else.
         """
-        return self._refusal(self.clauses, self._all, signature, device)
+        first = min(
+            self._first(True, signature, device), self._first(False, signature, device), key=lambda failed: failed.order
+        )
+        return self._refusal(first, signature, device)
 
     def static_failed(self, signature: Signature, device: Device | None) -> Refusal | None:
         """Return the refusal of the first static clause that does not hold; as `failed`."""
-        return self._refusal(self.static, self._static, signature, device)
+        return self._refusal(self._first(True, signature, device), signature, device)
 
     def dynamic_ok(self, signature: Signature, device: Device | None) -> bool:
         """Return whether every dynamic clause holds. Raises `PluginFault` where one raises."""
@@ -111,7 +130,7 @@ class Conditions:
         except MissingFact:
             return False
         except Exception as error:
-            raise self._fault(self.dynamic, error) from error
+            raise self._fault(self.dynamic[_line_of(error)], error) from error
 
     def key(self, signature: Signature, device: Device | None) -> tuple[Any, ...]:
         """Return the values of the launch key, as plain data: a dtype is its short key, what is left out None.
@@ -133,8 +152,8 @@ class Conditions:
         try:
             rule = expr.parse(text)
             for name in sorted(rule.names):
-                if not name.startswith("device.") and look_up(self.op.schema, self.op.where, name) is None:
-                    raise unknown(self.op.schema, self.op.where, name)
+                if not name.startswith("device.") and name not in self.op.names:
+                    raise unknown(self.op, name)
         except ExpressionError as error:
             raise PluginFault(
                 f"{place} {text!r} of kernel {self.kernel.id!r}: {error}",
@@ -144,41 +163,42 @@ class Conditions:
         return rule
 
     @cached_property
-    def _all(self) -> _Runner:
-        return _compile_clauses(self.kernel.id, self.op, self.clauses)
-
-    @cached_property
     def _static(self) -> _Runner:
-        return _compile_clauses(self.kernel.id, self.op, self.static)
+        return _compile_clauses(self.op, self.static)
 
     @cached_property
     def _dynamic(self) -> _Runner:
-        return _compile_clauses(self.kernel.id, self.op, self.dynamic)
+        return _compile_clauses(self.op, self.dynamic)
 
     @cached_property
     def _key(self) -> Callable[[Signature, Device | None], tuple[Any, ...]]:
-        return _compile_key(self.kernel.id, self.op, self._keys)
+        return _compile_key(self.op, self._keys)
 
     # What a clause that does not hold says.
 
-    def _refusal(
-        self, clauses: tuple[Clause, ...], run: _Runner, signature: Signature, device: Device | None
-    ) -> Refusal | None:
+    def _first(self, static: bool, signature: Signature, device: Device | None) -> _Failed:
+        """Find the first clause of a kind that does not hold or that raises."""
+        clauses = self.static if static else self.dynamic
         try:
-            failed = run(signature, device)
-        except MissingFact as error:
-            text = clauses[_line_of(error)].text
-            return Refusal(
-                code="FACT_MISSING", reason=f"{text}: {error}", would_run_if=f"the fact were stated, and {text}"
-            )
-        except Exception as error:
-            raise self._fault(clauses, error) from error
-        if failed < 0:
+            position = (self._static if static else self._dynamic)(signature, device)
+        except Exception as error:  # noqa: BLE001 - kept: `_refusal` raises it, unless an earlier clause does not hold
+            return _Failed(clauses[_line_of(error)], error)
+        return _Failed(clauses[position]) if position >= 0 else _NOTHING_FAILED
+
+    def _refusal(self, failed: _Failed, signature: Signature, device: Device | None) -> Refusal | None:
+        clause, error = failed.clause, failed.error
+        if clause is None:
             return None
-        clause = clauses[failed]
-        names = clause.rule.names
+        if isinstance(error, MissingFact):
+            return Refusal(
+                code="FACT_MISSING",
+                reason=f"{clause.text}: {error}",
+                would_run_if=f"the fact were stated, and {clause.text}",
+            )
+        if error is not None:
+            raise self._fault(clause, error) from error
         if clause.rule.node.kind == "name" and clause.code == "CAPABILITY" and device is not None:
-            (name,) = names
+            (name,) = clause.rule.names
             capability = name.removeprefix("device.")
             return Refusal(
                 code=clause.code,
@@ -194,12 +214,11 @@ class Conditions:
 
         return Refusal(code=clause.code, reason=clause.rule.explain(value), would_run_if=clause.text)
 
-    def _fault(self, clauses: tuple[Clause, ...], error: Exception) -> PluginFault:
-        text = clauses[_line_of(error)].text
+    def _fault(self, clause: Clause, error: Exception) -> PluginFault:
         return PluginFault(
-            f"condition {text!r} of kernel {self.kernel.id!r} raised {type(error).__name__}: {error}",
+            f"condition {clause.text!r} of kernel {self.kernel.id!r} raised {type(error).__name__}: {error}",
             plugin=self.kernel.id.partition("/")[0],
-            where=f"condition {text!r} of {self.kernel.id}",
+            where=f"condition {clause.text!r} of {self.kernel.id}",
         )
 
 
@@ -226,8 +245,7 @@ def _classify(index: int, rule: Expr, op: Op) -> Clause:
             else:
                 kinds.add("capability" if path in _capabilities(rule) else "fact")
             continue
-        name = look_up(op.schema, op.where, path)
-        assert name is not None
+        name = op.names[path]
         if name.kind == "attribute":
             attribute = op.schema.attribute(name.base)
             assert attribute is not None
@@ -257,8 +275,8 @@ def _classify(index: int, rule: Expr, op: Op) -> Clause:
     return Clause(index, rule, code, static)
 
 
-# Files of generated functions are named so; the first clause stands on this line of one.
-_MARK = "<conditions of "
+# The file name of generated functions, and the line of one on which its first clause stands.
+_FILE = "<conditions>"
 _FIRST_LINE = 3
 
 
@@ -281,8 +299,7 @@ class _Locals:
         if path.startswith("device."):
             self.device = True
             return f"values[{path[7:]!r}]"
-        name = look_up(self.op.schema, self.op.where, path)
-        assert name is not None
+        name = self.op.names[path]
         base = name.base.lstrip("*")
         if name.kind in ("axis", "letter"):
             variable, table = (f"a_{base}", "axes") if name.kind == "axis" else (f"d_{base}", "letters")
@@ -312,8 +329,7 @@ class _Locals:
         for path in sorted(rule.names):
             if path.startswith("device."):
                 continue
-            name = look_up(self.op.schema, self.op.where, path)
-            assert name is not None
+            name = self.op.names[path]
             if name.kind in ("param", "list"):
                 if name.base in self._optional and name.base not in asked:
                     found[f"t_{name.base}"] = None
@@ -322,41 +338,52 @@ class _Locals:
         return list(found)
 
 
-def _compile_clauses(kernel: str, op: Op, clauses: Sequence[Clause]) -> _Runner:
+def _compile_clauses(op: Op, clauses: Sequence[Clause]) -> _Runner:
     """Compile clauses into one function: the position of the first that does not hold, or -1."""
+    if not clauses:
+        return _nothing_fails
     names = _Locals(op)
     body: list[str] = []
     for position, clause in enumerate(clauses):
         skipped = "".join(f"{variable} is None or " for variable in names.absent(clause.rule))
         body.append(f"    if not ({skipped}{clause.rule.source(names.resolve)}): return {position}")
-    return _function(kernel, names, [*body, "    return -1"])
+    return _function(names, [*body, "    return -1"])
 
 
-def _compile_key(kernel: str, op: Op, keys: Sequence[Expr]) -> Callable[[Signature, Device | None], tuple[Any, ...]]:
+def _nothing_fails(_signature: Signature, _device: Device | None) -> int:
+    return -1
+
+
+def _compile_key(op: Op, keys: Sequence[Expr]) -> Callable[[Signature, Device | None], tuple[Any, ...]]:
     names = _Locals(op)
     values: list[str] = []
     for rule in keys:
         absent = " or ".join(f"{variable} is None" for variable in names.absent(rule))
         source = rule.source(names.resolve)
         values.append(f"plain(None if {absent} else {source}), " if absent else f"plain({source}), ")
-    return _function(kernel, names, [f"    return ({''.join(values)})"])
+    return _function(names, [f"    return ({''.join(values)})"])
 
 
-def _function(kernel: str, names: _Locals, body: list[str]) -> Any:
+def _function(names: _Locals, body: list[str]) -> Any:
     # One line for all of them, however many names are read: the line number of what raises gives the clause.
     setup = [f"{variable} = {source}" for variable, source in names.lines.items()]
     if names.device:
         setup.append("values = device.values")
-    source = "\n".join(["def run(signature, device):", f"    {'; '.join(setup) or 'pass'}", *body])
     scope = {**expr.namespace(), "plain": _plain}
-    exec(compile(source, f"{_MARK}{kernel}>", "exec"), scope)
+    exec(_code("\n".join(["def run(signature, device):", f"    {'; '.join(setup) or 'pass'}", *body])), scope)
     return scope["run"]
+
+
+@lru_cache(maxsize=1024)
+def _code(source: str) -> CodeType:
+    # Kernels of one op share many conditions, and compiling is most of the cost.
+    return compile(source, _FILE, "exec")
 
 
 def _line_of(error: Exception) -> int:
     """Return the position of the clause that raised, from the line of the generated function."""
     traceback = error.__traceback__
-    while traceback is not None and not traceback.tb_frame.f_code.co_filename.startswith(_MARK):
+    while traceback is not None and traceback.tb_frame.f_code.co_filename != _FILE:
         traceback = traceback.tb_next
     assert traceback is not None
     return max(0, traceback.tb_lineno - _FIRST_LINE)

@@ -12,7 +12,7 @@ from nbx_registry.dtypes import DType
 from nbx_registry.errors import ExpressionError
 from nbx_registry.expr import Expr
 from nbx_registry.schema import CLASSES
-from nbx_registry.signature import FIELDS, look_up
+from nbx_registry.signature import FIELDS
 
 if TYPE_CHECKING:
     from nbx_registry.op import Op
@@ -61,7 +61,7 @@ def _dtypes(rules: Sequence[Expr], op: Op) -> str | None:
 
 def _dtype_of(path: str, op: Op) -> str | None:
     """Return the letter or dtype name that stands for a path's dtype, or None where the path is no required dtype."""
-    name = look_up(op.schema, op.where, path) if not path.startswith("device.") else None
+    name = op.names.get(path)
     if name is None:
         return None
     if name.kind == "letter":
@@ -119,7 +119,7 @@ def _comparison(rule: Expr) -> tuple[str, str, int] | None:
 def _natural(path: str, op: Op) -> tuple[float, float] | None:
     """Return what a name can be at all; None where its clauses may be passed over, or it need not be a whole number."""
     everything = (-math.inf, math.inf)
-    name = look_up(op.schema, op.where, path) if not path.startswith("device.") else None
+    name = op.names.get(path)
     if name is None or name.kind in ("letter", "list"):
         return None
     if name.kind == "attribute":

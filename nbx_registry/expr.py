@@ -45,7 +45,7 @@ def _prod(values: Any) -> Any:
     return result
 
 
-def _bits(dtype: DType) -> int:
+def _bits(dtype: object) -> int:
     if not isinstance(dtype, DType):
         raise TypeError(f"bits() takes a dtype, not {dtype!r}")
     return dtype.bits
@@ -86,9 +86,14 @@ _ARGUMENTS["bits"] = (1, 1)
 
 def namespace() -> dict[str, Any]:
     """Return fresh globals for Python source made by `Expr.source`: the functions and dtypes it refers to."""
-    names: dict[str, Any] = {"__builtins__": {}, "_power": _power, **FUNCTIONS}
-    names.update((f"dtype_{name}", dtype) for name, dtype in dtypes.TABLE.items())
-    return names
+    return dict(_namespace(len(dtypes.TABLE)))
+
+
+@lru_cache(maxsize=2)
+def _namespace(_dtypes: int) -> dict[str, Any]:
+    # Dtypes are only ever added, so their number tells one table from the next.
+    named = {f"dtype_{name}": dtype for name, dtype in dtypes.TABLE.items()}
+    return {"__builtins__": {}, "_power": _power, **FUNCTIONS, **named}
 
 
 # Tokens and the tree ------------------------------------------------------------------------------------------------
@@ -452,15 +457,16 @@ class Expr:
         return next(n.start for n in _walk(self.node) if n.kind == "name" and n.value == name)
 
     def _getter(self, env: Environment) -> Callable[[str], Any]:
-        if not isinstance(env, Mapping):
+        if callable(env):
             return env
+        known: Mapping[str, Any] = env
 
         def get(path: str) -> Any:
             try:
-                return env[path]
+                return known[path]
             except KeyError:
                 raise ExpressionError(
-                    f"expression {self.text!r} reads the unknown name {path!r}{nearest(path, env)}"
+                    f"expression {self.text!r} reads the unknown name {path!r}{nearest(path, known)}"
                 ) from None
 
         return get

@@ -10,7 +10,7 @@ from nbx_registry.dtypes import DType
 from nbx_registry.errors import NbxError, PluginFault, SignatureError, nearest
 from nbx_registry.expr import Expr
 from nbx_registry.schema import CLASS_NAMES, CLASSES, Output, Param
-from nbx_registry.signature import Signature, look_up, unknown
+from nbx_registry.signature import Operand, Signature, unknown
 from nbx_registry.spec import TensorSpec
 
 if TYPE_CHECKING:
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 def local(op: Op, path: str) -> str:
     """Return the local variable (and field) that holds a name of an expression. Raises `ExpressionError`."""
-    name = look_up(op.schema, op.where, path)
+    name = op.names.get(path)
     if name is None or name.kind == "output":
-        raise unknown(op.schema, op.where, path)
+        raise unknown(op, path)
     if name.kind == "axis":
         return f"s_{name.base[1:]}" if name.base.startswith("*") else f"a_{name.base}"
     if name.kind == "param":
@@ -115,7 +115,7 @@ class Mismatch:
                 self.fail(f"{kind} {axis} of {name} is {value}, but {where} is {bound}", "SHAPE")
         raise AssertionError(f"axis {axis} of {self.op.id} is bound by no tensor")
 
-    def _operands(self, tensors: Sequence[Any]) -> list[tuple[Param, str, TensorSpec]]:
+    def _operands(self, tensors: Sequence[Operand]) -> list[tuple[Param, str, TensorSpec]]:
         found: list[tuple[Param, str, TensorSpec]] = []
         for param, operand in zip(self.op.tensors, tensors, strict=True):
             if isinstance(operand, tuple):

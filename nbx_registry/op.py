@@ -17,8 +17,10 @@ from nbx_registry import checker, digest, expr
 from nbx_registry.dtypes import DType
 from nbx_registry.errors import ExpressionError, PluginFault, SchemaError, SignatureError, nearest
 from nbx_registry.expr import Expr
+from nbx_registry.infer import scalar_dtype
+from nbx_registry.rounding import round_to_float
 from nbx_registry.schema import REQUIRED, Attribute, Output, Param, Schema, parse, split_head
-from nbx_registry.signature import Signature
+from nbx_registry.signature import Name, Signature, names_of
 from nbx_registry.spec import TensorSpec
 
 if TYPE_CHECKING:
@@ -143,6 +145,11 @@ class Op:
         return {item.name: i for i, item in enumerate((*self.tensors, *self.outputs))}
 
     @cached_property
+    def names(self) -> dict[str, Name]:
+        """What each name means in an expression over this op: a rule's, a condition's or a cost's."""
+        return names_of(self.schema, self.where)
+
+    @cached_property
     def defaults(self) -> dict[str, Any]:
         """Normalised defaults of the attributes that have one."""
         given = (a for a in self.attributes if a.default is not REQUIRED)
@@ -227,23 +234,40 @@ class Op:
         The outputs, then the new values of ``mut`` parameters in order: float64 (complex128) where their dtype is
         floating (complex), else in it. Raises `PluginFault` where the oracle gives what its contract does not say.
         """
-        operands: list[Any] = []
-        for spec, value in zip(signature.tensors, arrays, strict=True):
-            if isinstance(spec, tuple):
-                operands.append([_upcast(item, s.dtype) for item, s in zip(value, spec, strict=True)])
-            else:
-                operands.append(None if spec is None else _upcast(value, spec.dtype))
+        operands = self.upcast(signature, arrays)
         with np.errstate(all="ignore"):
             result = self.oracle(*operands, **(signature.attributes if attributes is None else attributes))
         results: tuple[Any, ...] = result if isinstance(result, tuple) else () if result is None else (result,)
         specs = list(zip((o.name for o in self.outputs), signature.outputs, strict=True))
-        specs += ((p.name, s) for p, s in zip(self.tensors, signature.tensors, strict=True) if p.mutable and s)
+        for param, spec in zip(self.tensors, signature.tensors, strict=True):
+            if param.mutable and isinstance(spec, TensorSpec):
+                specs.append((param.name, spec))
         if len(results) != len(specs):
             names = ", ".join(name for name, _ in specs) or "nothing"
             raise PluginFault(
                 f"the oracle of {self.id} gave {len(results)} arrays; its contract has {names}", where=self.id
             )
         return tuple(self._result(value, name, spec) for value, (name, spec) in zip(results, specs, strict=True))
+
+    def upcast(self, signature: Signature, arrays: Sequence[Any]) -> list[Any]:
+        """Return what the oracle is given: copies, floating ones in float64, complex ones in complex128.
+
+        A ``mut`` parameter keeps its dtype: what is written into it is rounded to that. A Python scalar is rounded to the
+        dtype it takes beside the arrays.
+        """
+        operands: list[Any] = []
+        for param, spec, value in zip(self.tensors, signature.tensors, arrays, strict=True):
+            if isinstance(spec, tuple):
+                operands.append([_upcast(item, s.dtype) for item, s in zip(value, spec, strict=True)])
+            elif spec is None:
+                operands.append(None)
+            elif spec.weak:
+                adopted = scalar_dtype(signature, param.name)
+                exact = adopted.floating and adopted.bits < 64
+                operands.append(round_to_float(float(value), adopted) if exact else _upcast(value, adopted))
+            else:
+                operands.append(np.array(value, dtype=spec.dtype.numpy) if param.mutable else _upcast(value, spec.dtype))
+        return operands
 
     def _result(self, value: Any, name: str, spec: TensorSpec) -> np.ndarray[Any, Any]:
         found = np.asarray(value)
@@ -269,7 +293,6 @@ def _wide(dtype: DType) -> np.dtype[Any]:
 
 
 def _upcast(value: Any, dtype: DType) -> np.ndarray[Any, Any]:
-    # Always a copy: the oracle of an in-place op writes into what it is given.
     return np.array(value, dtype=_wide(dtype))
 
 
@@ -288,7 +311,7 @@ def op(
     accumulation: str = "1",
     magnitude: Callable[..., Any] | None = None,
     exact: bool = False,
-    ulp: float = 1.0,
+    ulp: float = 0.5,
     index_bounds: Mapping[str, str | tuple[str, str]] | None = None,
     views: bool = False,
 ) -> Callable[[Callable[..., Any]], Op]:
@@ -313,13 +336,15 @@ def op(
     unit
         What does the work.
     accumulation
-        Expression: how many terms are summed into an output element.
+        Expression: how many roundings in float32 (float64 where float64 comes out) stand behind an output element, as many
+        as there are terms in a sum; the last is the output's own where that is in the same dtype.
     magnitude
-        For tolerances: takes what the oracle takes, returns the sum of magnitudes behind each output element.
+        What each of these roundings is relative to: takes the signature, then what the oracle takes, returns for each
+        output the sum of its terms' magnitudes. The reference's own magnitude unless given.
     exact
-        Whether every kernel must give the oracle's result to the bit.
+        Whether every kernel must give the oracle's result to the bit (but for the payload of a NaN).
     ulp
-        Units in the last place allowed beside accumulation.
+        Units in the last place of the output allowed beside accumulation: a half for rounding once.
     index_bounds
         By parameter that holds indices: an expression they stay below, or the least one allowed and that expression.
     views

@@ -48,6 +48,9 @@ AttributeType = Literal["int", "float", "bool", "str", "dtype", "int[]"] | str
 """``int[2]`` and its like carry their length."""
 
 
+Default = int | float | bool | str | tuple[int, ...] | None
+
+
 class _Required:
     """The default of an attribute that has none."""
 
@@ -417,7 +420,7 @@ class _Parser:
         self._check_default(attribute, default)
         return Attribute(name, type_, nullable, default)
 
-    def _value(self) -> Any:
+    def _value(self) -> Default:
         token = self.token
         if token.kind == "number":
             self._advance()
@@ -448,7 +451,7 @@ class _Parser:
             values.append(value)
         return tuple(values)
 
-    def _check_default(self, attribute: Attribute, value: Any) -> None:
+    def _check_default(self, attribute: Attribute, value: Default) -> None:
         fits = {
             "int": type(value) is int,
             "float": type(value) in (int, float),
@@ -458,7 +461,7 @@ class _Parser:
         }
         if attribute.type.startswith("int["):
             length = attribute.type[4:-1]
-            right = type(value) is tuple and (not length or len(value) == int(length))
+            right = isinstance(value, tuple) and (not length or len(value) == int(length))
             fits[attribute.type] = right or type(value) is int
         if value is None:
             if not attribute.nullable:

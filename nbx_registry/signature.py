@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from nbx_registry.dtypes import DType
 from nbx_registry.errors import ExpressionError, nearest
-from nbx_registry.schema import Schema
+from nbx_registry.schema import Param, Schema
 from nbx_registry.spec import TensorSpec
 
 if TYPE_CHECKING:
@@ -123,9 +123,9 @@ class Signature:
         A field of an optional tensor left out, and an axis that only such a tensor has, is None. Raises
         `ExpressionError` with the nearest name for one that the op lacks.
         """
-        name = look_up(self.op.schema, self.op.where, path)
+        name = self.op.names.get(path)
         if name is None:
-            raise unknown(self.op.schema, self.op.where, path)
+            raise unknown(self.op, path)
         if name.kind == "axis":
             return self.axes.get(name.base)
         if name.kind == "attribute":
@@ -172,48 +172,40 @@ class Name(NamedTuple):
     field: str = ""
 
 
-def look_up(schema: Schema, where: Mapping[str, object], path: str) -> Name | None:
-    """Return what ``path`` means over an op, or None. ``where`` holds the axes the op computes."""
-    base, _, field = path.partition(".")
-    if field:
-        if field not in FIELDS:
-            return None
-        param = schema.param(base)
-        if param is not None:
-            return None if param.is_list and field != "given" else Name("param", base, field)
-        if field != "given" and any(output.name == base for output in schema.outputs):
-            return Name("output", base, field)
-        return None
-    axes = axis_names(schema, where)
-    if base in axes:
-        return Name("axis", base)
-    if "*" + base in axes:
-        return Name("axis", "*" + base)
-    if schema.attribute(base) is not None:
-        return Name("attribute", base)
-    if any(item.letter == base for item in (*schema.params, *schema.outputs)):
-        return Name("letter", base)
-    param = schema.param(base)
-    return Name("list", base) if param is not None and param.is_list else None
+def names_of(schema: Schema, where: Mapping[str, object]) -> dict[str, Name]:
+    """Return what each name means that an expression over an op may use.
 
-
-def axis_names(schema: Schema, where: Mapping[str, object]) -> dict[str, None]:
-    """Return every named axis, ``*B`` included: the parameters', those of ``where``, the outputs'."""
-    names = dict.fromkeys(schema.input_axes())
-    names.update(dict.fromkeys(where))
+    ``where`` holds the axes the op computes. Leading axes ``*B`` are called ``B``; a name that is an axis is no letter.
+    """
+    found: dict[str, Name] = {}
+    for param in schema.params:
+        if param.is_list:
+            found[param.name] = Name("list", param.name)
+            found[f"{param.name}.given"] = Name("param", param.name, "given")
+        else:
+            found.update((f"{param.name}.{field}", Name("param", param.name, field)) for field in FIELDS)
     for output in schema.outputs:
-        names.update((axis, None) for axis in output.axes if isinstance(axis, str))
-    return names
+        fields = (field for field in FIELDS if field != "given")
+        found.update((f"{output.name}.{field}", Name("output", output.name, field)) for field in fields)
+    for item in (*schema.params, *schema.outputs):
+        if item.letter is not None:
+            found[item.letter] = Name("letter", item.letter)
+    found.update((attribute.name, Name("attribute", attribute.name)) for attribute in schema.attributes)
+    # Each tensor of a list has leading axes of its own: they have no one value.
+    axes = (
+        axis
+        for item in (*schema.params, *schema.outputs)
+        for axis in item.axes
+        if isinstance(axis, str) and not (axis.startswith("*") and isinstance(item, Param) and item.is_list)
+    )
+    found.update((axis.removeprefix("*"), Name("axis", axis)) for axis in (*axes, *where))
+    return found
 
 
-def unknown(schema: Schema, where: Mapping[str, object], path: str) -> ExpressionError:
+def unknown(op: Op, path: str) -> ExpressionError:
     """Build the error for a path that means nothing over the op, with the nearest that does."""
-    known = [name.lstrip("*") for name in axis_names(schema, where)]
-    known += (attribute.name for attribute in schema.attributes)
-    known += (f"{item.name}.{field}" for item in (*schema.params, *schema.outputs) for field in FIELDS)
     base, _, field = path.partition(".")
-    if field and any(item.name == base for item in (*schema.params, *schema.outputs)):
-        hint = nearest(path, known) or f"; known of a tensor: {', '.join(FIELDS)}"
-    else:
-        hint = nearest(path, known)
-    return ExpressionError(f"{schema.name}@{schema.version} has no {path!r}{hint}")
+    hint = nearest(path, op.names)
+    if not hint and field and any(item.name == base for item in (*op.tensors, *op.outputs)):
+        hint = f"; known of a tensor: {', '.join(FIELDS)}"
+    return ExpressionError(f"{op.id} has no {path!r}{hint}")
