@@ -17,116 +17,43 @@ from __future__ import annotations
 import keyword
 import re
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple
+from typing import NamedTuple
 
 from nbx_registry import dtypes, expr
 from nbx_registry.errors import ExpressionError, SchemaError, nearest
-from nbx_registry.expr import Expr
+from nbx_registry.param import (
+    CLASS_NAMES,
+    CLASSES,
+    LETTER,
+    REQUIRED,
+    Attribute,
+    Axis,
+    Default,
+    Output,
+    Param,
+    tensor_text,
+)
 from nbx_registry.spec import MAX_RANK
+
+__all__ = [
+    "CLASSES",
+    "CLASS_NAMES",
+    "REQUIRED",
+    "RESERVED",
+    "Attribute",
+    "Axis",
+    "Output",
+    "Param",
+    "Schema",
+    "parse",
+    "split_head",
+]
 
 MAX_TEXT = 4000
 MAX_ITEMS = 64
 
 RESERVED = frozenset({"out", "device", "kernel", "require"})
 """Keywords of every call; no op may name anything so."""
-
-CLASSES: dict[str, tuple[str, ...]] = {
-    "F": ("float",),
-    "I": ("int", "uint"),
-    "N": ("int", "uint", "float", "complex"),
-    "B": ("bool",),
-    "T": ("bool", "int", "uint", "float", "complex"),
-}
-"""The dtype kinds that each class letter takes."""
-
-CLASS_NAMES = {"F": "floating", "I": "an integer", "N": "numeric", "B": "boolean", "T": "any dtype"}
-
-Axis = str | int | Expr
-"""A name (``C``), leading axes (``*B``), a literal, or, of an output, an expression."""
-
-AttributeType = Literal["int", "float", "bool", "str", "dtype", "int[]"] | str
-"""``int[2]`` and its like carry their length."""
-
-
-Default = int | float | bool | str | tuple[int, ...] | None
-
-
-class _Required:
-    """The default of an attribute that has none."""
-
-    def __repr__(self) -> str:
-        return "REQUIRED"
-
-
-REQUIRED: Final = _Required()
-
-
-@dataclass(frozen=True, slots=True)
-class Param:
-    """A tensor parameter, or a list of tensors."""
-
-    name: str
-    dtype: str
-    """As written: a class letter with optional digits, or a dtype's name."""
-    axes: tuple[Axis, ...]
-    optional: bool = False
-    mutable: bool = False
-    """Written in place."""
-    is_list: bool = False
-
-    @property
-    def letter(self) -> str | None:
-        """The dtype letter (``F1``), or None where the dtype is a literal."""
-        return self.dtype if _LETTER.match(self.dtype) else None
-
-    @property
-    def broadcast(self) -> bool:
-        """Whether its axes are ``*X`` alone, so that a Python scalar may stand for it."""
-        return len(self.axes) == 1 and isinstance(self.axes[0], str) and self.axes[0].startswith("*")
-
-    def __str__(self) -> str:
-        text = _tensor(self.dtype, self.axes)
-        if self.is_list:
-            text = f"list[{text}]"
-        return f"{self.name}: {'mut ' if self.mutable else ''}{text}{'? = None' if self.optional else ''}"
-
-
-@dataclass(frozen=True, slots=True)
-class Attribute:
-    """A keyword that is no tensor."""
-
-    name: str
-    type: AttributeType
-    """``int``, ``float``, ``bool``, ``str``, ``dtype``, ``int[]`` or ``int[2]``, without the ``?``."""
-    nullable: bool = False
-    """Whether None is a value of it (``?`` in the schema)."""
-    default: Any = REQUIRED
-
-    @property
-    def integral(self) -> bool:
-        """Whether it holds integers, so that sizes may depend on it."""
-        return self.type.startswith("int")
-
-    def __str__(self) -> str:
-        text = f"{self.name}: {self.type}{'?' if self.nullable else ''}"
-        return text if self.default is REQUIRED else f"{text} = {self.default!r}"
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """An output; a single unnamed one is called ``out``."""
-
-    name: str
-    dtype: str
-    axes: tuple[Axis, ...]
-
-    @property
-    def letter(self) -> str | None:
-        """The dtype letter (``F1``), or None where the dtype is a literal."""
-        return self.dtype if _LETTER.match(self.dtype) else None
-
-    def __str__(self) -> str:
-        return f"{self.name}: {_tensor(self.dtype, self.axes)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +87,7 @@ class Schema:
         if self.attributes:
             items += ["*", *(str(a) for a in self.attributes)]
         if len(self.outputs) == 1 and self.outputs[0].name == "out":
-            result = _tensor(self.outputs[0].dtype, self.outputs[0].axes)
+            result = tensor_text(self.outputs[0].dtype, self.outputs[0].axes)
         else:
             result = f"({', '.join(str(o) for o in self.outputs)})"
         return f"{self.name}@{self.version}({', '.join(items)}) -> {result}"
@@ -181,11 +108,6 @@ def split_head(text: str) -> tuple[str, int]:
     return match[1], int(match[2])
 
 
-def _tensor(dtype: str, axes: tuple[Axis, ...]) -> str:
-    return f"{dtype}[{', '.join(a.text if isinstance(a, Expr) else str(a) for a in axes)}]"
-
-
-_LETTER = re.compile(r"[FINBT][0-9]{0,2}\Z")
 _NAME = r"[A-Za-z][A-Za-z0-9_]{0,63}"
 _HEAD = re.compile(rf"[ \t\n]*((?:{_NAME}::)?{_NAME})@([1-9][0-9]{{0,3}})[ \t\n]*\(")
 _TOKEN = re.compile(
@@ -327,7 +249,9 @@ class _Parser:
         optional = self._take("?")
         if self._take("="):
             if not optional:
-                raise self._error(f"{name} has a default but no '?'; write '{name}: {_tensor(dtype, axes)}? = None'")
+                raise self._error(
+                    f"{name} has a default but no '?'; write '{name}: {tensor_text(dtype, axes)}? = None'"
+                )
             self._expect("None")
         elif optional:
             raise self._error(f"{name} is optional; write '? = None'")
@@ -337,7 +261,7 @@ class _Parser:
 
     def _tensor_type(self, *, output: bool) -> tuple[str, tuple[Axis, ...]]:
         token = self._identifier("a dtype")
-        if not _LETTER.match(token.text) and token.text not in dtypes.TABLE:
+        if not LETTER.match(token.text) and token.text not in dtypes.TABLE:
             if self.token.text == "[" or output:
                 classes = "F floating, I integer, N numeric, B bool, T any"
                 raise self._error(
@@ -403,7 +327,7 @@ class _Parser:
         kind = self._identifier("an attribute's type")
         known = ("int", "float", "bool", "str", "dtype")
         if kind.text not in known:
-            hint = "; tensors come before '*'" if _LETTER.match(kind.text) or kind.text in dtypes.TABLE else ""
+            hint = "; tensors come before '*'" if LETTER.match(kind.text) or kind.text in dtypes.TABLE else ""
             raise self._error(f"unknown attribute type {kind.text!r}; known: {', '.join(known)}, int[], int[2]{hint}")
         type_ = kind.text
         if kind.text == "int" and self._take("["):
@@ -498,7 +422,7 @@ class _Parser:
                 raise self._error(f"{attribute.name!r} names an axis and an attribute", 0)
             if _LETTER_DIGIT.match(attribute.name):
                 raise self._error(f"{attribute.name!r} cannot name an attribute: it is a dtype letter", 0)
-        letters = {item.dtype for item in (*params, *outputs) if _LETTER.match(item.dtype)}
+        letters = {item.dtype for item in (*params, *outputs) if LETTER.match(item.dtype)}
         for letter in letters & ({n.lstrip("*") for n in names} | {a.name for a in attributes}):
             raise self._error(f"{letter!r} is a dtype letter and also names an axis or attribute", 0)
 
