@@ -147,7 +147,7 @@ def read_sources(table: Table, path: Path) -> dict[str, Source]:
             raise _error(path, line, f"{where} is {kind(row)}; write {{document: ..., publisher: ..., read: ...}}")
         _known(row, ("document", "publisher", "read"), path, where)
         document, publisher = (_string(row, key, path, where) for key in ("document", "publisher"))
-        found[tag] = Source(tag, document, publisher, _read_as(row, path, where))
+        found[tag] = Source(tag, document, publisher, _read_as(row, path, where) if "read" in row else "vendor")
     return found
 
 

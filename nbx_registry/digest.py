@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
+
+from nbx_registry import sourcetree
+from nbx_registry.errors import UnknownName
+from nbx_registry.sourcegraph import Graph
+from nbx_registry.sourcetree import Module, Stamp
 
 
 def normalise(source: str) -> str:
@@ -104,3 +111,136 @@ def _unparse(tree: ast.Module) -> str:
         if isinstance(first, ast.Constant) and isinstance(first.value, str):
             node.body = body[1:] or [ast.Pass()]
     return ast.unparse(tree)
+
+
+# Code that is not imported: kernels, by reference.
+
+_INSIDE: Mapping[str, tuple[str, ...]] = {
+    # The core's built-in plugin is its own package, with the arithmetic it shares with the oracles; the core's nouns
+    # (specs, launches) are nobody's kernel code.
+    "nbx_registry": ("nbx_registry.host", "nbx_registry.rounding"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where a name is bound."""
+
+    path: Path
+    line: int
+
+
+def locate(reference: str) -> Location:
+    """Find where ``module:name`` is bound, without importing it.
+
+    Raises
+    ------
+    UnknownName
+        If there is no such module or its top level binds no such name; with the nearest name.
+    NbxError
+        If the module does not parse.
+    """
+    found, name = _split(reference)
+    if (pieces := found.definitions.get(name)) or (pieces := found.definitions.get("__getattr__")):
+        return Location(found.path, pieces[-1].line)
+    if found.stars:
+        return Location(found.path, found.stars[0][0].line)
+    if (submodule := sourcetree.find(f"{found.name}.{name}")) is not None:
+        return Location(submodule, 1)
+    raise UnknownName.of("name", name, found.definitions, f"{found.path} binds no such name ({reference!r})")
+
+
+def source_digest(reference: str) -> str:
+    """Return a digest of the code that ``module:function`` reaches inside its top-level package.
+
+    Nothing is imported. What a piece of code mentions is followed by name: through the definitions, assignments and
+    imports of its module, into other modules of the package, through ``module:name`` strings, and to files beside the
+    module that it names (whose bytes count). Comments, layout and docstrings do not count; statements of a module's top
+    level that act on something reached do. A call at run time through a name put together from parts is not seen.
+
+    The answer is kept for the process and looked up again as long as no file it rests on has changed.
+
+    Raises
+    ------
+    UnknownName
+        If the module or the name does not exist.
+    NbxError
+        If a module does not parse.
+    """
+    known = _known.get(reference)
+    if known is None or not known.still_holds():
+        known = _known[reference] = _digest(reference)
+    return known.digest
+
+
+class SourceDigests:
+    """Digests of code for the life of one catalog: every file is looked at once, however many kernels rest on it."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, str] = {}
+        self._stamps: dict[Path, Stamp | None] = {}
+
+    def of(self, reference: str) -> str:
+        """Return `source_digest` of a reference, as it was when first asked for."""
+        found = self._found.get(reference)
+        if found is None:
+            known = _known.get(reference)
+            if known is None or not known.still_holds(self._stamps):
+                known = _known[reference] = _digest(reference)
+            found = self._found[reference] = known.digest
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A digest, and what it rests on."""
+
+    digest: str
+    search: tuple[str, ...]
+    stamps: Mapping[Path, Stamp | None]
+
+    def still_holds(self, looked_at: dict[Path, Stamp | None] | None = None) -> bool:
+        """Whether no file has changed; files in ``looked_at`` are not looked at again."""
+        looked_at = {} if looked_at is None else looked_at
+        if tuple(sys.path) != self.search:
+            return False
+        for path, stamp in self.stamps.items():
+            if path not in looked_at:
+                looked_at[path] = sourcetree.stamp(path)
+            if looked_at[path] != stamp:
+                return False
+        return True
+
+
+_known: dict[str, _Known] = {}
+_graphs: dict[str, Graph] = {}
+
+
+def _digest(reference: str) -> _Known:
+    module, name = _split(reference)
+    if name not in module.definitions:
+        locate(reference)
+    top = module.name.partition(".")[0]
+    graph = _graphs.setdefault(top, Graph(_INSIDE.get(top, (top,))))
+    closure = graph.closure(module, name)
+    if any(sourcetree.stamp(path) != stamp for path, stamp in closure.stamps.items()):
+        # A file changed since the graph was walked before: walk it anew.
+        graph = _graphs[top] = Graph(_INSIDE.get(top, (top,)))
+        closure = graph.closure(module, name)
+    hasher = hashlib.sha256()
+    for owner, piece in closure.pieces:
+        hasher.update(f"{owner.name}\0{piece.uses(owner.package).digest}\0".encode())
+    for path in closure.files:
+        content = path.read_bytes()
+        hasher.update(f"{path.name}\0{len(content)}\0".encode() + content)
+    return _Known(hasher.hexdigest(), tuple(sys.path), closure.stamps)
+
+
+def _split(reference: str) -> tuple[Module, str]:
+    module_name, _, name = reference.partition(":")
+    if not name.isidentifier() or not all(part.isidentifier() for part in module_name.split(".")):
+        raise UnknownName(f"{reference!r} is no reference; write 'package.module:name'")
+    found = sourcetree.module(module_name)
+    if found is None:
+        raise UnknownName(f"{reference!r}: there is no module {module_name!r} to read")
+    return found, name
