@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from typing import TYPE_CHECKING
 
 from nbx_registry import dtypes
 from nbx_registry.dtypes import DType
 from nbx_registry.errors import SignatureError
 from nbx_registry.spec import TensorSpec
+
+if TYPE_CHECKING:
+    from nbx_registry.signature import Signature
 
 Shape = tuple[int, ...]
 
@@ -43,8 +47,8 @@ def promote(first: DType, second: DType, names: Sequence[str] = ("x1", "x2")) ->
     """Return the dtype that two arrays combine in: the Array API standard's table (2024.12, Type Promotion Rules).
 
     The table is extended where the standard has no such dtype: float16 and bfloat16 promote to float32 and float64
-    (never with each other), and every floating dtype but float64 promotes to complex64. Formats of 8 bits and less that are
-    not the standard's (float8, float4, int4, uint4), and dtypes of plugins, combine with themselves alone.
+    (never with each other), and every floating dtype but float64 promotes to complex64. Formats of 8 bits and less
+    that are not the standard's (float8, float4, int4, uint4), and dtypes of plugins, combine with themselves alone.
 
     Raises `SignatureError` naming both dtypes and `astype` as the way out: for mixed kinds (integer and floating, bool
     and anything else), a signed integer with uint64, float16 with bfloat16.
@@ -110,8 +114,8 @@ def weak_dtype(kind: str, dtype: DType, names: Sequence[str] = ("the scalar", "t
     """Return the dtype a Python scalar of ``kind`` (bool, int, float or complex) takes beside an array of ``dtype``.
 
     It is the array's own: a bool beside bool, an int beside any numeric dtype, a float beside floating and complex
-    ones. Raises `SignatureError` for another pairing. That an int fits the dtype's range is a matter of values and is not
-    looked at here.
+    ones. Raises `SignatureError` for another pairing. That an int fits the dtype's range is a matter of values and is
+    not looked at here.
     """
     if dtype.kind not in _WEAK[kind]:
         raise SignatureError(
@@ -120,6 +124,25 @@ def weak_dtype(kind: str, dtype: DType, names: Sequence[str] = ("the scalar", "t
             code="DTYPE",
         )
     return dtype
+
+
+def scalar_dtype(signature: Signature, name: str) -> DType:
+    """Return the dtype that the Python scalar given for parameter ``name`` takes.
+
+    It is what the arrays that stand in parameters of the same class (``N1`` and ``N2``) combine in.
+    """
+    letter = next(p.dtype[0] for p in signature.op.tensors if p.name == name)
+    arrays = [
+        (spec, param.name)
+        for param, spec in zip(signature.op.tensors, signature.tensors, strict=True)
+        if param.broadcast and param.dtype[0] == letter and isinstance(spec, TensorSpec) and not spec.weak
+    ]
+    if not arrays:
+        raise SignatureError(f"{name} is a Python scalar beside no array; give an array", code="DTYPE")
+    found, first = arrays[0][0].dtype, arrays[0][1]
+    for spec, other in arrays[1:]:
+        found = promote(found, spec.dtype, (first, other))
+    return weak_dtype(scalar_kind(signature.tensor(name)), found, (name, first))
 
 
 def scalar_kind(spec: TensorSpec) -> str:
@@ -133,7 +156,9 @@ def result_dtype(first: TensorSpec, second: TensorSpec, names: Sequence[str] = (
     Raises `SignatureError` as `promote` and `weak_dtype` do, and for two Python scalars.
     """
     if first.weak and second.weak:
-        raise SignatureError(f"{names[0]} and {names[1]} are both Python scalars; give at least one array", code="DTYPE")
+        raise SignatureError(
+            f"{names[0]} and {names[1]} are both Python scalars; give at least one array", code="DTYPE"
+        )
     if first.weak:
         return weak_dtype(scalar_kind(first), second.dtype, names)
     if second.weak:
@@ -145,7 +170,9 @@ def normalise_axis(axis: int, rank: int, name: str = "axis") -> int:
     """Return ``axis`` counted from the front. Raises `SignatureError` where the tensor has no such axis."""
     if not -rank <= axis < rank:
         allowed = f"{-rank}..{rank - 1}" if rank else "none: it has no axes"
-        raise SignatureError(f"{name}={axis} is out of range for a tensor of rank {rank} (allowed: {allowed})", code="AXIS")
+        raise SignatureError(
+            f"{name}={axis} is out of range for a tensor of rank {rank} (allowed: {allowed})", code="AXIS"
+        )
     return axis % rank
 
 
@@ -189,11 +216,13 @@ def permutation(axes: Sequence[int], rank: int) -> tuple[int, ...]:
     return order
 
 
-def matmul_shape(first: Shape, second: Shape, names: Sequence[str] = ("x1", "x2")) -> tuple[Shape, Shape, int, int, int]:
+def matmul_shape(
+    first: Shape, second: Shape, names: Sequence[str] = ("x1", "x2")
+) -> tuple[Shape, Shape, int, int, int]:
     """Return (out shape, broadcast leading axes, M, K, N) of a matrix product.
 
-    As the Array API standard has it: matrices in the last two axes, leading axes broadcast; a first operand of rank 1 is
-    a row whose axis leaves the result, a second one a column. Raises `SignatureError` for rank 0, for differing
+    As the Array API standard has it: matrices in the last two axes, leading axes broadcast; a first operand of rank 1
+    is a row whose axis leaves the result, a second one a column. Raises `SignatureError` for rank 0, for differing
     contracted extents, and for leading axes that do not broadcast.
     """
     for shape, name in zip((first, second), names, strict=True):
@@ -203,10 +232,22 @@ def matmul_shape(first: Shape, second: Shape, names: Sequence[str] = ("x1", "x2"
     k2, n = second[-2:] if len(second) > 1 else (second[0], 1)
     if k != k2:
         raise SignatureError(
-            f"matmul contracts the last axis of {names[0]}, {k}, with the {'last' if len(second) == 1 else 'second to last'}"
-            f" axis of {names[1]}, {k2}; they must be equal",
+            f"matmul contracts the last axis of {names[0]}, {k}, with axis {-min(len(second), 2)} of {names[1]}, {k2};"
+            f" they must be equal",
             code="SHAPE",
         )
     lead = broadcast((first[:-2], second[:-2]), names)
     out = lead + ((m,) if len(first) > 1 else ()) + ((n,) if len(second) > 1 else ())
     return out, lead, m, k, n
+
+
+def broadcast_to(shape: Shape, target: Shape, name: str, what: str) -> None:
+    """Check that ``shape`` broadcasts to ``target`` without enlarging it. Raises `SignatureError` naming both."""
+    fits = len(shape) <= len(target) and all(
+        extent in (1, wanted) for extent, wanted in zip(reversed(shape), reversed(target), strict=False)
+    )
+    if not fits:
+        raise SignatureError(
+            f"{name} of shape {list(shape)} does not broadcast to {what}, {list(target)}: extents must be equal or 1",
+            code="SHAPE",
+        )

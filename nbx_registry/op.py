@@ -252,8 +252,8 @@ class Op:
     def upcast(self, signature: Signature, arrays: Sequence[Any]) -> list[Any]:
         """Return what the oracle is given: copies, floating ones in float64, complex ones in complex128.
 
-        A ``mut`` parameter keeps its dtype: what is written into it is rounded to that. A Python scalar is rounded to the
-        dtype it takes beside the arrays.
+        A ``mut`` parameter keeps its dtype: what is written into it is rounded to that. A Python scalar is rounded to
+        the dtype it takes beside the arrays.
         """
         operands: list[Any] = []
         for param, spec, value in zip(self.tensors, signature.tensors, arrays, strict=True):
@@ -266,7 +266,8 @@ class Op:
                 exact = adopted.floating and adopted.bits < 64
                 operands.append(round_to_float(float(value), adopted) if exact else _upcast(value, adopted))
             else:
-                operands.append(np.array(value, dtype=spec.dtype.numpy) if param.mutable else _upcast(value, spec.dtype))
+                own = param.mutable
+                operands.append(np.array(value, spec.dtype.numpy) if own else _upcast(value, spec.dtype))
         return operands
 
     def _result(self, value: Any, name: str, spec: TensorSpec) -> np.ndarray[Any, Any]:
@@ -336,8 +337,8 @@ def op(
     unit
         What does the work.
     accumulation
-        Expression: how many roundings in float32 (float64 where float64 comes out) stand behind an output element, as many
-        as there are terms in a sum; the last is the output's own where that is in the same dtype.
+        Expression: how many roundings in float32 (float64 where float64 comes out) stand behind an output element, as
+        many as there are terms in a sum; the last is the output's own where that is in the same dtype.
     magnitude
         What each of these roundings is relative to: takes the signature, then what the oracle takes, returns for each
         output the sum of its terms' magnitudes. The reference's own magnitude unless given.
