@@ -1,0 +1,1 @@
+"""A simulated runtime and loopback kernels over it, for tests."""

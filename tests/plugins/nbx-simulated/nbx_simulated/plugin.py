@@ -1,0 +1,73 @@
+"""What nbx-simulated brings: the runtime ``sim``, two device files, and a loopback kernel for every op of the core."""
+
+from pathlib import Path
+
+from nbx_registry.hookspecs import hookimpl
+from nbx_registry.kernel import Backend, Kernel
+from nbx_registry.runtime import RuntimeSpec
+
+NBX_HOOKS = 1
+
+name = "nbx-simulated"
+
+OPS = (
+    "add@1",
+    "multiply@1",
+    "divide@1",
+    "astype@1",
+    "sum@1",
+    "sqrt@1",
+    "gelu@1",
+    "embedding@1",
+    "layer_norm@1",
+    "softmax@1",
+    "matmul@1",
+    "linear@1",
+    "scaled_dot_product_attention@1",
+    "permute_dims@1",
+    "pixel_shuffle@1",
+    "paged_kv_append@1",
+    "decode_attention@1",
+    "decode_attention_reduce@1",
+)
+
+
+@hookimpl
+def nbx_register_runtimes() -> list[RuntimeSpec]:
+    """Register the simulated runtime."""
+    return [RuntimeSpec(name="sim", factory="nbx_simulated.runtime:create")]
+
+
+@hookimpl
+def nbx_register_backends() -> list[Backend]:
+    """Register what loopback kernels are made with."""
+    return [Backend(name="loopback", modules=("nbx_simulated",), distribution="nbx-simulated")]
+
+
+@hookimpl
+def nbx_register_devices() -> list[Path]:
+    """Register the two products."""
+    return [Path(__file__).parent / "devices"]
+
+
+@hookimpl
+def nbx_register_kernels() -> list[Kernel]:
+    """Register a loopback kernel for every op."""
+    return [loopback(op) for op in OPS]
+
+
+def loopback(op: str) -> Kernel:
+    """Return the loopback kernel of an op, ``add@1`` or one of a plugin's."""
+    return Kernel(
+        id=f"{name}/{op.partition('@')[0].replace('::', '.')}/loopback",
+        op=op,
+        backend="loopback",
+        runtimes=("sim",),
+        bind="nbx_simulated.kernels:bind",
+        deterministic=True,
+        batch_invariant=True,
+        replayable=True,
+        # Everything is read before anything is written.
+        overlap="any",
+        doc="The op's oracle, over simulated memory.",
+    )
