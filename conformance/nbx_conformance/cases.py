@@ -1,4 +1,4 @@
-"""Cases: what a kernel is tried on, as data. Read from YAML files, one a op; every plugin that brings ops brings its own.
+"""Cases: what a kernel is tried on, as data, in YAML files, one for each op.
 
 A file holds the op's id and its workloads; a workload is a template over the lists in its ``each``::
 
@@ -173,7 +173,7 @@ def _expand(op: str, workload: object, file: Path, number: int) -> Iterator[Case
         if not re.fullmatch(r"[A-Za-z0-9_.+-]{1,80}", identifier):
             raise FileError(f"{where}: {identifier!r} is no readable id: letters, digits and _.+- only, at most 80")
         here = f"{where}, case {identifier!r}"
-        filled = cast("dict[str, Any]", {k: _fill(v, choice, here) for k, v in content.items() if k != "each"})
+        filled = {k: _fill(v, choice, here) for k, v in content.items() if k != "each"}
         try:
             yield _case(op, identifier, filled, file, here)
         except NbxError as error:
@@ -200,7 +200,7 @@ def _case(op: str, identifier: str, content: dict[str, Any], file: Path, where: 
         elif value is not None:
             raise FileError(f"{where}: tensor {name!r} must be a spec string, a number, a list or null, not {value!r}")
     refuses = content.get("refuses")
-    says = content.get("says", [])
+    says = content.get("says")
     return Case(
         op=op,
         id=identifier,
@@ -211,7 +211,7 @@ def _case(op: str, identifier: str, content: dict[str, Any], file: Path, where: 
         seed=int(content.get("seed", 0)),
         source=str(content["from"]),
         refuses=refuses,
-        says=tuple(map(str, says if isinstance(says, list) else [says])),
+        says=tuple(map(str, _list(says))),
         runtime=content.get("runtime"),
         file=file,
     )
@@ -222,12 +222,12 @@ def _choices(each: object, where: str) -> Iterator[tuple[dict[str, Any], list[st
     axes: list[list[dict[str, Any]]] = []
     for key, options in _mapping(each, f"{where}: each").items():
         names = [name.strip() for name in key.split(",")]
-        if not isinstance(options, list) or not options:
+        if not _list(options):
             raise FileError(f"{where}: each {key!r} must be a list that is not empty")
         rows: list[dict[str, Any]] = []
-        for option in cast("list[Any]", options):
-            items = cast("list[Any]", option if len(names) > 1 else [option])
-            if not isinstance(items, list) or len(items) != len(names):
+        for option in _list(options):
+            items = _list(option) if len(names) > 1 else [option]
+            if len(items) != len(names):
                 raise FileError(f"{where}: each {key!r} has {len(names)} names, but an entry is {option!r}")
             rows.append(dict(zip(names, items, strict=True)))
         axes.append(rows)
@@ -241,6 +241,10 @@ def _choices(each: object, where: str) -> Iterator[tuple[dict[str, Any], list[st
         yield choice, [_label(name, value) for name, value in choice.items()]
 
 
+def _list(value: object) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []
+
+
 def _label(name: str, value: object) -> str:
     if isinstance(value, str):
         return dtypes.TABLE[value].key if value in dtypes.TABLE else value
@@ -252,7 +256,7 @@ def _label(name: str, value: object) -> str:
         return name + "x".join(str(item) for item in cast("list[Any]", value))
     if isinstance(value, dict):
         inner = cast("dict[str, Any]", value)
-        return "-".join(_label(str(k), v) if isinstance(v, int | list | float) else str(k) for k, v in inner.items())
+        return "-".join(key if isinstance(item, dict) else _label(key, item) for key, item in inner.items())
     return f"{name}{value}"
 
 

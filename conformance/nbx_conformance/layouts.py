@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from nbx_registry.errors import FileError, nearest
 from nbx_registry.spec import TensorSpec, contiguous_strides
@@ -46,9 +47,10 @@ def apply(spec: TensorSpec, layout: Layout) -> TensorSpec:
         order = [*range(len(shape) - 2), len(shape) - 1, len(shape) - 2]
         return TensorSpec(spec.dtype, shape, _permuted(shape, order))
     if name == "permuted":
-        if not isinstance(argument, list) or sorted(map(int, argument)) != list(range(len(shape))):
+        order = cast("list[int]", argument)
+        if not isinstance(argument, list) or sorted(order) != list(range(len(shape))):
             raise FileError(f"layout permuted: {argument!r} is no order of the {len(shape)} axes of {spec}")
-        return TensorSpec(spec.dtype, shape, _permuted(shape, [int(axis) for axis in argument]))
+        return TensorSpec(spec.dtype, shape, _permuted(shape, order))
     if name == "offset":
         elements = _integer(name, argument, DEFAULT_OFFSET)
         return TensorSpec(spec.dtype, shape, None, elements, alignment(elements * spec.dtype.itemsize))
@@ -97,11 +99,11 @@ def span(spec: TensorSpec) -> tuple[int, int]:
     return spec.offset + sum(min(s, 0) for s in steps), spec.offset + sum(max(s, 0) for s in steps) + 1
 
 
-def _split(layout: Layout) -> tuple[str, object]:
+def _split(layout: object) -> tuple[str, object]:
     if isinstance(layout, str):
         return layout, None
-    if isinstance(layout, dict) and len(layout) == 1:
-        return next(iter(layout.items()))
+    if isinstance(layout, dict) and len(cast("dict[str, object]", layout)) == 1:
+        return next(iter(cast("dict[str, object]", layout).items()))
     raise FileError(f"layout {layout!r} must be a name, or one name with its parameter")
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from nbx_registry.dtypes import DType
 from nbx_registry.errors import FileError, nearest
+from nbx_registry.rounding import float_format
 from nbx_registry.spec import TensorSpec
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -50,14 +51,14 @@ def generate(spec: TensorSpec, strategy: Strategy, rng: np.random.Generator, rep
     return np.ascontiguousarray(np.broadcast_to(values, spec.shape))
 
 
-def split(strategy: Strategy) -> tuple[str, dict[str, Any]]:
+def split(strategy: object) -> tuple[str, dict[str, Any]]:
     """Return a strategy's name and parameters. Raises `FileError` for anything else."""
     if isinstance(strategy, str):
         return strategy, {}
-    if isinstance(strategy, dict) and len(strategy) == 1:
-        name, parameters = next(iter(strategy.items()))
+    if isinstance(strategy, dict) and len(cast("dict[str, Any]", strategy)) == 1:
+        name, parameters = next(iter(cast("dict[str, Any]", strategy).items()))
         if isinstance(parameters, dict):
-            return str(name), cast("dict[str, Any]", parameters)
+            return name, cast("dict[str, Any]", parameters)
     raise FileError(f"value strategy {strategy!r} must be a name, or {{name: {{parameter: value}}}}")
 
 
@@ -201,13 +202,11 @@ def special_values(dtype: DType, names: Sequence[str | float]) -> Array:
     """
     if not dtype.floating:
         raise FileError(f"value strategy 'special' is for floating dtypes; {dtype} takes 'extremes'")
-    import ml_dtypes
-
-    info = ml_dtypes.finfo(dtype.numpy)
+    form = float_format(dtype)
     by_name = {
-        "max": float(info.max),
-        "tiny": float(info.smallest_normal),
-        "subnormal": float(info.smallest_subnormal),
+        "max": form.largest,
+        "tiny": 2.0**form.least_exponent,
+        "subnormal": 2.0 ** (form.least_exponent - form.mantissa),
     }
     found: list[float] = []
     for name in names:
@@ -215,7 +214,7 @@ def special_values(dtype: DType, names: Sequence[str | float]) -> Array:
         sign = -1.0 if text.startswith("-") else 1.0
         value = by_name.get(text.lstrip("-"))
         value = float(text) if value is None else sign * value
-        if np.isinf(value) and not np.isinf(np.float32(_cast(np.float64(value), dtype))):
+        if np.isinf(value) and not np.isinf(form.overflow):
             continue
         found.append(value)
     return _cast(np.array(found), dtype)

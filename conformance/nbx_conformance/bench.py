@@ -1,0 +1,172 @@
+"""The bench: one bound program over guarded buffers, run on prepared contents and read back byte by byte."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nbx_conformance.buffers import PATTERNS, POISON, Allocator, Contents, DeviceMemory, GuardedBuffer, allocator
+from nbx_registry.errors import NbxError
+from nbx_registry.program import BoundProgram
+from nbx_registry.runtime import LiveDevice, Runtime, Slot, Stream
+from nbx_registry.spec import TensorSpec
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Value = Array | bool | int | float
+
+
+@dataclass(frozen=True, eq=False)
+class Execution:
+    """What one run left behind.
+
+    Attributes
+    ----------
+    contents
+        By slot: parameters, outputs, workspace.
+    outputs, mutated
+        Values by name, of the outputs and of the parameters written in place.
+    allocations
+        Allocations the runtime counted, and their bytes, while the program was enqueued and ran.
+    """
+
+    contents: Mapping[str, Contents]
+    outputs: Mapping[str, Array]
+    mutated: Mapping[str, Array]
+    allocations: tuple[int, int]
+
+    @property
+    def results(self) -> dict[str, Array]:
+        """Outputs, then parameters written in place."""
+        return {**self.outputs, **self.mutated}
+
+
+class Bench:
+    """Buffers for every operand of a bound program, and the program."""
+
+    def __init__(self, bound: BoundProgram) -> None:
+        if bound.runtime is None or bound.live is None:
+            raise NbxError(f"{bound.choice.kernel.id} is bound to no device that is present; nothing can be run")
+        self.bound = bound
+        self.runtime: Runtime = bound.runtime
+        self.live: LiveDevice = bound.live
+        self.index = bound.live.index
+        self._allocate: Allocator = allocator(self.runtime, self.index)
+        self.mutable = frozenset(param.name for param in bound.signature.op.tensors if param.mutable)
+        # A view has no memory of its own: what it shows is read from its base.
+        kinds = ("input",) if bound.view is not None else ("input", "output", "workspace")
+        self.slots = [slot for slot in bound.slots if slot.kind in kinds]
+        self.buffers = {
+            slot.name: GuardedBuffer(slot.name, slot.spec, self._allocate) for slot in self.slots if not slot.spec.weak
+        }
+        self._scalars: dict[str, bool | int | float] = {}
+
+    def run(self, inputs: Mapping[str, Value], *, guard: int = PATTERNS[0], poison: int = POISON[0]) -> Execution:
+        """Run on the default stream, over bands, gaps and poison of the given bytes."""
+        stream = self.runtime.default_stream(self.index)
+        self._prepare(inputs, guard, poison)
+        for buffer in self.buffers.values():
+            buffer.upload(stream)
+        self.runtime.synchronize(self.index)
+        counted = self._launch(stream)
+        self.runtime.synchronize(self.index)
+        return self._read(stream, counted)
+
+    def lags(self, seconds: float) -> bool:
+        """Whether a stream of the runtime can be busy while its caller goes on: whether there is a behind to run in."""
+        stream = self.runtime.stream(self.index)
+        began = time.perf_counter()
+        self.runtime.delay(self.index, stream, seconds)
+        free = time.perf_counter() - began < seconds / 2
+        stream.synchronize()
+        return free
+
+    def run_behind(self, inputs: Mapping[str, Value], stale: Mapping[str, Value], seconds: float) -> Execution | None:
+        """Run on a stream of its own that is busy first; the inputs arrive on it after the delay.
+
+        Until then memory holds ``stale`` inputs, so that whatever ran ahead of its stream computed from those. Returns
+        None where the delay was over before everything was enqueued, so that nothing was shown.
+        """
+        stream = self.runtime.stream(self.index)
+        default = self.runtime.default_stream(self.index)
+        # What arrives later waits in memory of its own: a copy from there is enqueued, one from the host may block.
+        staged = {name: self._stage(buffer) for name, buffer in self.buffers.items()}
+        self._prepare(inputs, PATTERNS[0], POISON[0])
+        for name, buffer in self.buffers.items():
+            staged[name].write(buffer.image, default)
+        self._prepare(stale, PATTERNS[0], POISON[0])
+        for buffer in self.buffers.values():
+            buffer.upload(default)
+        self._prepare(inputs, PATTERNS[0], POISON[0])
+        self.runtime.synchronize(self.index)
+        began = time.perf_counter()
+        self.runtime.delay(self.index, stream, seconds)
+        for slot in self.slots:
+            buffer = self.buffers.get(slot.name)
+            if buffer is not None and slot.kind == "input":
+                self.runtime.copy(self.index, buffer.memory.address, staged[slot.name].address, buffer.nbytes, stream)
+        counted = self._launch(stream)
+        enqueued = time.perf_counter() - began
+        stream.synchronize()
+        return self._read(stream, counted) if enqueued < seconds else None
+
+    def _stage(self, buffer: GuardedBuffer) -> DeviceMemory:
+        return DeviceMemory(self.runtime, self.index, buffer.nbytes)
+
+    def _prepare(self, inputs: Mapping[str, Value], guard: int, poison: int) -> None:
+        for slot in self.slots:
+            value = inputs.get(slot.name)
+            buffer = self.buffers.get(slot.name)
+            if buffer is None:
+                assert isinstance(value, bool | int | float)
+                self._scalars[slot.name] = value
+            elif slot.kind == "input":
+                assert isinstance(value, np.ndarray)
+                buffer.prepare(value, guard=guard, poison=poison)
+            else:
+                buffer.prepare(None, guard=guard, poison=poison)
+
+    def _launch(self, stream: Stream) -> tuple[int, int]:
+        bound = self.bound
+        if bound.program is None:
+            return 0, 0
+        arguments = [self._operand(slot) for slot in self.slots if slot.kind != "workspace"]
+        workspace = [_Scratch(self.buffers[slot.name]) for slot in bound.workspace]
+        operands = bound.operands(arguments, workspace)
+        before = self.runtime.memory(self.index)
+        bound.program.run(operands, stream.handle)
+        after = self.runtime.memory(self.index)
+        return after.allocations - before.allocations, after.allocated_bytes - before.allocated_bytes
+
+    def _operand(self, slot: Slot) -> Any:
+        buffer = self.buffers.get(slot.name)
+        return self._scalars[slot.name] if buffer is None else buffer.operand()
+
+    def _read(self, stream: Stream, counted: tuple[int, int]) -> Execution:
+        contents = {name: buffer.download(stream) for name, buffer in self.buffers.items()}
+        signature = self.bound.signature
+        view = self.bound.view
+        if view is None:
+            outputs = {output.name: contents[output.name].values() for output in signature.op.outputs}
+        else:
+            base = contents[view.of]
+            spec = base.buffer.spec
+            shown = TensorSpec(spec.dtype, view.shape, view.strides, spec.offset + view.offset)
+            outputs = {signature.op.outputs[0].name: base.values(shown)}
+        mutated = {
+            name: contents[name].values() for name in signature.names if name in self.mutable and name in contents
+        }
+        return Execution(contents, outputs, mutated, counted)
+
+
+class _Scratch:
+    """A guarded buffer as workspace is handed to a bound program."""
+
+    def __init__(self, buffer: GuardedBuffer) -> None:
+        self.address = buffer.address
+        self.nbytes = buffer.spec.nbytes
+        self.device = 0
+        self.array = buffer.bytes()

@@ -1,0 +1,38 @@
+"""The checks, in the order in which they look at a trial. Refusals, and what is only built, go by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from nbx_conformance.checks import (
+    aliasing,
+    allocation,
+    built,
+    fresh,
+    guards,
+    in_place,
+    inputs,
+    numbers,
+    poison,
+    refusals,
+    special,
+    stream,
+)
+from nbx_conformance.trial import Outcome, Trial
+
+Check = Callable[[Trial], "Outcome | None"]
+"""Looks at a trial; None where the check has nothing to say about it."""
+
+CHECKS: Final[dict[str, Check]] = {
+    module.NAME: module.check
+    for module in (numbers, special, poison, guards, inputs, in_place, fresh, stream, allocation, aliasing)
+}
+
+NAMES: Final[tuple[str, ...]] = (*CHECKS, refusals.NAME, built.NAME)
+
+REQUIRED: Final[frozenset[str]] = frozenset({"numbers", "allocation"})
+"""What every measured kernel has passed on some case, views too."""
+
+REQUIRED_OF_LAUNCHES: Final[frozenset[str]] = frozenset({"poison", "guards", "inputs", "fresh"})
+"""What a kernel that launches anything has passed beside those."""

@@ -1,0 +1,27 @@
+"""Numbers: every finite value is within the contract's bound of the oracle's; copies are equal to the bit."""
+
+from __future__ import annotations
+
+from nbx_conformance.checks.judge import judge
+from nbx_conformance.trial import Outcome, Trial, first_index
+
+NAME = "numbers"
+
+
+def check(trial: Trial) -> Outcome:
+    """Compare the first run with the oracle."""
+    wrong = judge(trial, trial.first, 0).numbers or _copied(trial)
+    return Outcome(NAME, "fail" if wrong else "pass", wrong)
+
+
+def _copied(trial: Trial) -> str:
+    words = trial.problem.copied_bits(0)
+    if words is None:
+        return ""
+    for name, expected in words.items():
+        found = trial.first.outputs[name]
+        differs = found.view(expected.dtype) != expected
+        if differs.any():
+            count = f"{int(differs.sum())} of {differs.size} elements"
+            return f"{name}{first_index(differs)} is no copy: its bits changed ({count})"
+    return ""

@@ -1,0 +1,88 @@
+"""Refusals: what is not declared is refused with the specified code, before anything is allocated or written."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nbx_conformance import public
+from nbx_conformance.cases import Case
+from nbx_conformance.trial import Outcome, Trial, message
+from nbx_registry.decision import Candidate
+from nbx_registry.errors import NbxError, Refused, SignatureError
+
+NAME = "refusals"
+
+OF_REQUEST: Final = frozenset({"DTYPE", "SHAPE", "LAYOUT", "ATTRIBUTE", "PART_REFUSED"})
+"""Codes that say what a kernel does not take."""
+OF_DEVICE: Final = frozenset({"CAPABILITY", "DEVICE", "ARCH", "FACT_MISSING"})
+"""Codes that say which devices it is not for."""
+
+
+def of_contract(trial: Trial) -> Outcome | None:
+    """Check a case that no kernel may compute: the specified error comes, and nothing is written.
+
+    None where the error needs a call, and the device cannot be called here.
+    """
+    case = trial.case
+    try:
+        outputs = trial.problem.signature.outputs
+    except SignatureError as error:
+        return Outcome(NAME, "fail" if (wrong := _unspecified(case, error)) else "refused", wrong or message(error))
+    if not trial.site.public:
+        return None
+    prepared = public.prepare(trial, outputs)
+    try:
+        public.call(trial, prepared, out=prepared.out)
+    except NbxError as error:
+        wrong = _unspecified(case, error) or _written(prepared, error)
+        return Outcome(NAME, "fail" if wrong else "refused", wrong or message(error))
+    return Outcome(NAME, "fail", f"computed, but {case.refuses} was to come: {case.source}")
+
+
+def of_kernel(trial: Trial, refused: Refused) -> Outcome:
+    """Check the refusal of a kernel that does not take the case: code and reason fit, and nothing is written."""
+    candidate = refused.decision.candidate(trial.kernel.id)
+    wrong = _unfounded(trial.case, candidate)
+    if not wrong and trial.site.public and candidate.code in OF_REQUEST:
+        runtime, index, _ = public.device_of(trial.site)
+        prepared = public.prepare(trial, trial.problem.signature.outputs)
+        before = runtime.memory(index)
+        try:
+            public.call(trial, prepared, out=prepared.out)
+        except Refused as error:
+            wrong = _written(prepared, error)
+            if not wrong and runtime.memory(index).allocations != before.allocations:
+                wrong = f"{message(error)}, but memory was allocated for it"
+        else:
+            wrong = f"refused when asked ({candidate.code}), yet computed when called"
+    return Outcome(NAME, "fail" if wrong else "refused", wrong or f"{candidate.code}: {candidate.reason}")
+
+
+def code_of(refused: Refused, kernel: str) -> str:
+    """Return the code with which a kernel is refused."""
+    return refused.decision.candidate(kernel).code or ""
+
+
+def _unspecified(case: Case, error: NbxError) -> str:
+    if error.code != case.refuses:
+        return f"refused as {message(error)}; the code must be {case.refuses}"
+    missing = [text for text in case.says if text not in str(error)]
+    return f"{message(error)}: the message lacks {', '.join(map(repr, missing))}" if missing else ""
+
+
+def _unfounded(case: Case, candidate: Candidate) -> str:
+    code = candidate.code or ""
+    if code not in OF_REQUEST | OF_DEVICE:
+        return f"not measured: {code}: {candidate.reason}"
+    if not candidate.reason:
+        return f"refused as {code} without a reason"
+    if code == "LAYOUT" and case.contiguous:
+        return f"refused as LAYOUT, but every tensor is contiguous and aligned: {candidate.reason}"
+    if code == "ATTRIBUTE" and not case.attributes and len(case.tensors) == len(case.values) == 0:
+        return f"refused as ATTRIBUTE, but none is given: {candidate.reason}"
+    return ""
+
+
+def _written(prepared: public.Call, error: NbxError) -> str:
+    damage = prepared.damage()
+    return f"{message(error)}, but {damage}" if damage else ""

@@ -1,0 +1,179 @@
+"""Comparison of an output with its reference: finite values against a bound, special ones by rule, and a profile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from nbx_registry import dtypes
+from nbx_registry.dtypes import DType
+from nbx_registry.rounding import FloatFormat, float_format
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+QUANTILES: Final = (0.5, 0.99, 1.0)
+"""Of the error in ulp, as profiles give them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """How far an output is from its reference.
+
+    Attributes
+    ----------
+    ulp
+        Quantiles (`QUANTILES`) of the error in units in the last place of the output's dtype.
+    relative_l2
+        Euclidean norm of the error over that of the reference.
+    share
+        The largest share of its bound that an error takes; 1 is the limit.
+    worst
+        Index of that element.
+    """
+
+    ulp: tuple[float, ...] = (0.0,) * len(QUANTILES)
+    relative_l2: float = 0.0
+    share: float = 0.0
+    worst: tuple[int, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data, three significant digits a figure; an exact result is just that."""
+        if self.share == 0 and self.relative_l2 == 0:
+            return {}
+        return {
+            "ulp": [_short(u) for u in self.ulp],
+            "l2": _short(self.relative_l2),
+            "share": _short(self.share),
+            "worst": list(self.worst),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """The outcome for one output: what is wrong among finite and among special values (empty: nothing), the profile."""
+
+    numbers: str
+    special: str
+    profile: Profile
+    has_special: bool
+    """Whether the reference has values that the rules for special ones decide."""
+
+
+def compare(
+    name: str, output: Array, reference: Array, bound: Array, dtype: DType, *, signs: bool = False
+) -> Comparison:
+    """Compare an output of a kernel with the oracle's.
+
+    Parameters
+    ----------
+    name
+        The output's, for messages.
+    output
+        In the output's dtype.
+    reference
+        The oracle's: float64 for floating dtypes, else the output's dtype.
+    bound
+        The largest error allowed, by element.
+    signs
+        Whether the sign of a zero counts: for results that no accumulation stands behind.
+    """
+    if dtype.kind == "complex":
+        half = dtypes.get(f"float{dtype.bits // 2}")
+        parts = [np.stack([np.real(values), np.imag(values)], axis=-1) for values in (output, reference)]
+        return compare(name, parts[0], parts[1], np.stack([bound, bound], axis=-1), half, signs=signs)
+    if not dtype.floating:
+        return _compare_exactly(name, output, reference)
+    form = float_format(dtype)
+    with np.errstate(all="ignore"):
+        found = output.astype(np.float64)
+        return _compare_floating(name, found, reference, bound, form, signs)
+
+
+def _compare_exactly(name: str, output: Array, reference: Array) -> Comparison:
+    wrong = output != reference
+    return Comparison(
+        numbers=_told(name, wrong, output, reference, None) if wrong.any() else "",
+        special="",
+        profile=Profile(share=float("inf"), worst=_first(wrong)) if wrong.any() else Profile(),
+        has_special=False,
+    )
+
+
+def _compare_floating(
+    name: str, found: Array, reference: Array, bound: Array, form: FloatFormat, signs: bool
+) -> Comparison:
+    finite = np.isfinite(reference)
+    # From here on a value rounds to the format's overflow; within its bound of it either answer is right.
+    threshold = form.largest + float(form.spacing(form.largest)) / 2
+    magnitude = np.abs(reference)
+    surely_over = finite & (magnitude - bound > threshold)
+    maybe_over = finite & (magnitude + bound >= threshold)
+    overflowed = np.isnan(found) if np.isnan(form.overflow) else found == np.copysign(form.overflow, reference)
+    error = np.where(finite, np.abs(found - reference), 0.0)
+    within = error <= bound
+    good_number = within | (maybe_over & overflowed)
+    numeric = finite & ~surely_over
+    wrong_number = numeric & ~good_number
+
+    expected = np.where(surely_over, np.copysign(form.overflow, reference), reference)
+    # A format without infinities cannot return one: there an infinite reference becomes what overflow becomes.
+    infinite = np.isinf(reference)
+    expected = np.where(infinite, np.copysign(form.overflow, reference), expected)
+    matches = (np.isnan(expected) & np.isnan(found)) | (expected == found)
+    wrong_special = ~numeric & ~matches
+    zero = numeric & (reference == 0)
+    if signs and form.signed_zero:
+        wrong_special |= zero & (found == 0) & (np.signbit(found) != np.signbit(reference))
+
+    counted = numeric & np.isfinite(found)
+    profile = _profile(error, reference, bound, counted, wrong_number, form)
+    return Comparison(
+        numbers=_told(name, wrong_number, found, reference, bound) if wrong_number.any() else "",
+        special=_told(name, wrong_special, found, expected, None) if wrong_special.any() else "",
+        profile=profile,
+        has_special=bool((~numeric).any() or (signs and zero.any())),
+    )
+
+
+def _profile(error: Array, reference: Array, bound: Array, counted: Array, wrong: Array, form: FloatFormat) -> Profile:
+    if not counted.any():
+        return Profile(share=float("inf"), worst=_first(wrong)) if wrong.any() else Profile()
+    errors, references, bounds = error[counted], reference[counted], bound[counted]
+    ulp = errors / form.spacing(references)
+    share = np.where(errors == 0, 0.0, errors / np.where(bounds > 0, bounds, 1e-300))
+    norm = float(np.linalg.norm(references))
+    worst = int(np.argmax(share))
+    position = np.argwhere(counted)[worst] if not wrong.any() or share[worst] > 1 else _first(wrong)
+    return Profile(
+        ulp=tuple(float(q) for q in np.quantile(ulp, QUANTILES, method="inverted_cdf")),
+        relative_l2=float(np.linalg.norm(errors)) / norm if norm else float(np.linalg.norm(errors)),
+        share=float(share[worst]),
+        worst=tuple(int(i) for i in position),
+    )
+
+
+def _told(name: str, wrong: Array, found: Array, expected: Array, bound: Array | None) -> str:
+    where = _first(wrong)
+    got, want = found[where], expected[where]
+    allowed = f", allowed +-{bound[where]:.3g}" if bound is not None else ""
+    count = int(wrong.sum())
+    return (
+        f"{name}{list(where)} is {_shown(got)}, must be {_shown(want)}{allowed}; "
+        f"{count} of {wrong.size} element{'s' if wrong.size != 1 else ''} wrong"
+    )
+
+
+def _shown(value: Any) -> str:
+    return f"{float(value):.9g}" if isinstance(value, float) else str(value)
+
+
+def _first(wrong: Array) -> tuple[int, ...]:
+    flat = int(np.argmax(wrong))
+    return tuple(int(i) for i in np.unravel_index(flat, wrong.shape)) if wrong.shape else ()
+
+
+def _short(value: float) -> float:
+    # JSON has no infinity; a share of a bound of zero is as good as infinite.
+    return float(f"{min(value, 1e300):.3g}")

@@ -1,0 +1,83 @@
+"""The linter of cases: every op has them, every case fits its op's contract, every strategy its tensor's dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from nbx_conformance import values
+from nbx_conformance.cases import Case, CaseTable
+from nbx_conformance.problem import Problem
+from nbx_registry.errors import FileError, NbxError, SignatureError, nearest
+from nbx_registry.op import Op
+from nbx_registry.spec import TensorSpec
+
+SMOKE_ELEMENTS = 2**21
+"""Largest tensor of a smoke case: they also run interpreted."""
+
+
+def lint(table: CaseTable, ops: Iterable[Op]) -> list[str]:
+    """Return what is wrong with the cases of these ops, a sentence each."""
+    known = {op.id: op for op in ops}
+    problems = [f"cases for {op}, which nobody registers{nearest(op, known)}" for op in sorted(table.ops - set(known))]
+    for identifier, op in sorted(known.items()):
+        if identifier not in table.ops:
+            problems.append(f"op {identifier} has no conformance cases")
+            continue
+        cases = table.of(identifier)
+        problems += _of_op(op, cases)
+        for case in cases:
+            problems += (f"{identifier}: case {case.id}: {problem}" for problem in _of_case(op, case))
+    return problems
+
+
+def _of_op(op: Op, cases: Iterable[Case]) -> Iterator[str]:
+    computed = [case for case in cases if case.refuses is None]
+    smoke = [case for case in computed if case.size == "smoke"]
+    if not smoke:
+        yield f"{op.id}: no smoke case is to be computed, so nothing would be measured"
+    if not any(case.refuses for case in cases):
+        yield f"{op.id}: no case is to be refused"
+    if not any(not case.contiguous for case in computed):
+        yield f"{op.id}: no case has a tensor that is a view"
+    if not any(spec.size == 0 for case in computed for spec in case.specs()):
+        yield f"{op.id}: no case has a tensor without elements"
+    used = {param.name for case in computed for param in op.tensors if param.name in case.tensors}
+    for param in op.tensors:
+        if param.name not in used:
+            yield f"{op.id}: no case gives {param.name!r}"
+    for attribute in op.attributes:
+        if not any(attribute.name in case.attributes for case in computed):
+            yield f"{op.id}: no case gives the attribute {attribute.name!r}"
+
+
+def _of_case(op: Op, case: Case) -> Iterator[str]:
+    if case.size == "smoke" and any(spec.size > SMOKE_ELEMENTS for spec in case.specs()):
+        yield f"a smoke case with a tensor of more than {SMOKE_ELEMENTS} elements; make it full"
+    try:
+        problem = Problem(op, case)
+        outputs = problem.signature.outputs
+    except SignatureError as error:
+        if case.refuses is None:
+            yield f"does not fit the contract: {error}"
+        elif error.code != case.refuses:
+            yield f"is refused as {error.code} ({error}), not {case.refuses}"
+        else:
+            yield from (f"the refusal lacks {text!r}: {error}" for text in case.says if text not in str(error))
+        return
+    except NbxError as error:
+        yield f"{error}"
+        return
+    if case.refuses is not None and case.runtime is None:
+        yield f"is to be refused as {case.refuses}, but fits the contract, with outputs {list(map(str, outputs))}"
+    for name, spec in case.tensors.items():
+        if isinstance(spec, TensorSpec):
+            yield from _of_values(case, name, spec)
+
+
+def _of_values(case: Case, name: str, spec: TensorSpec) -> Iterator[str]:
+    # A few rows tell whether a strategy fits; distinct indices and columns of a mask need the extents they were given.
+    small = spec if spec.size <= SMOKE_ELEMENTS else TensorSpec(spec.dtype, (*(1,) * (spec.rank - 1), spec.shape[-1]))
+    try:
+        values.generate(small, case.strategy(name), values.generator(case.seed, case.id, name, 0))
+    except (FileError, IndexError, ValueError) as error:
+        yield f"values of {name!r}: {error}"

@@ -1,0 +1,170 @@
+"""Problems: a case with its tensors filled, its reference from the op's oracle, and the error the contract allows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+
+from nbx_conformance import values
+from nbx_conformance.bench import Array, Value
+from nbx_conformance.cases import Case, Scalar
+from nbx_registry import dtypes
+from nbx_registry.composite import weak_spec
+from nbx_registry.errors import SignatureError
+from nbx_registry.op import Op, Signature
+from nbx_registry.spec import TensorSpec
+
+
+class Problem:
+    """A case of an op. Repetition 0 is its first run, 1 a second one on fresh inputs."""
+
+    def __init__(self, op: Op, case: Case) -> None:
+        self.op = op
+        self.case = case
+        self._inputs: dict[int, dict[str, Any]] = {}
+        self._references: dict[int, dict[str, Array]] = {}
+
+    @cached_property
+    def signature(self) -> Signature:
+        """The op's signature for the case. Raises `SignatureError`."""
+        return self.op.signature(self.specs(self.case.tensors), dict(self.case.attributes))
+
+    def specs(self, tensors: Mapping[str, Any]) -> list[Any]:
+        """Return what the op's signature is made from, in order. Raises `SignatureError` for a name it lacks."""
+        known = {param.name for param in self.op.tensors}
+        for name in tensors:
+            if name not in known:
+                raise SignatureError(f"{self.op.name} has no tensor {name!r}; it takes {', '.join(sorted(known))}")
+        return [_spec(tensors.get(param.name)) for param in self.op.tensors]
+
+    def given(self, repetition: int) -> dict[str, Any]:
+        """Return each given parameter's value: an array, a Python scalar, or a list of arrays."""
+        found = self._inputs.get(repetition)
+        if found is None:
+            found = self._inputs[repetition] = {
+                name: self._value(name, spec, repetition) for name, spec in self.case.tensors.items()
+            }
+        return found
+
+    def inputs(self, repetition: int) -> dict[str, Value]:
+        """Return the values by operand: those of a list are ``xs.0``, ``xs.1``."""
+        found: dict[str, Value] = {}
+        for name, value in self.given(repetition).items():
+            if isinstance(value, list):
+                found.update((f"{name}.{i}", item) for i, item in enumerate(cast("list[Value]", value)))
+            else:
+                found[name] = value
+        return found
+
+    def arrays(self, repetition: int) -> list[Any]:
+        """Return the values in parameter order, None for tensors left out."""
+        given = self.given(repetition)
+        return [given.get(param.name) for param in self.op.tensors]
+
+    def reference(self, repetition: int) -> dict[str, Array]:
+        """Return the oracle's outputs, then new values of parameters written in place, by name."""
+        found = self._references.get(repetition)
+        if found is None:
+            results = self.op.run_oracle(self.signature, self.arrays(repetition))
+            found = self._references[repetition] = dict(zip(self.results, results, strict=True))
+        return found
+
+    def bounds(self, repetition: int) -> dict[str, Array]:
+        """Return the largest error allowed, by element, of each of `results`."""
+        reference = tuple(self.reference(repetition).values())
+        bounds = self.op.bound(self.signature, self.arrays(repetition), reference)
+        return dict(zip(self.results, bounds, strict=True))
+
+    @cached_property
+    def results(self) -> dict[str, TensorSpec]:
+        """Specs of the outputs, then of the parameters written in place."""
+        signature = self.signature
+        found = dict(zip((output.name for output in self.op.outputs), signature.outputs, strict=True))
+        for param, spec in zip(self.op.tensors, signature.tensors, strict=True):
+            if param.mutable and isinstance(spec, TensorSpec):
+                found[param.name] = spec
+        return found
+
+    def copied_bits(self, repetition: int) -> dict[str, Array] | None:
+        """Return the outputs as unsigned words, for an op that copies elements of any dtype; None for any other.
+
+        Such an op is computed on words of the same width, so that NaN payloads count too.
+        """
+        if not self.op.exact:
+            return None
+        words: dict[str, Any] = {}
+        arrays: dict[str, Any] = {}
+        for name, spec in self.case.tensors.items():
+            value = self.given(repetition)[name]
+            words[name], arrays[name] = spec, value
+            if isinstance(spec, TensorSpec) and spec.dtype.floating and spec.dtype.bits >= 8:
+                dtype = dtypes.get(f"uint{spec.dtype.bits}")
+                words[name] = TensorSpec(dtype, spec.shape, spec.strides, spec.offset, spec.align)
+                arrays[name] = value.view(dtype.numpy)
+        try:
+            signature = self.op.signature(self.specs(words), dict(self.case.attributes))
+        except SignatureError:
+            return None
+        if any(w.dtype.bits != s.dtype.bits for w, s in zip(signature.outputs, self.signature.outputs, strict=True)):
+            return None
+        if any(spec.dtype.kind == "float" for spec in signature.outputs):
+            return None
+        results = self.op.run_oracle(signature, [arrays.get(param.name) for param in self.op.tensors])
+        return dict(zip((output.name for output in self.op.outputs), results, strict=False))
+
+    def untouched(self, repetition: int) -> dict[str, Array]:
+        """Return, for each parameter written in place, which elements the op leaves alone.
+
+        Those that keep their value whatever it is: the oracle is asked with two contents.
+        """
+        arrays = self.arrays(repetition)
+        kept: dict[str, Array] = {}
+        for position, param in enumerate(self.op.tensors):
+            before = arrays[position]
+            if not param.mutable or before is None:
+                continue
+            with np.errstate(all="ignore"):
+                other = np.full_like(before, 0.123456 if before.dtype.kind not in "iub" else 77)
+            changed = list(arrays)
+            changed[position] = other
+            results = self.op.run_oracle(self.signature, changed)
+            again = dict(zip(self.results, results, strict=True))[param.name]
+            kept[param.name] = _equal(self.reference(repetition)[param.name], before) & _equal(again, other)
+        return kept
+
+    @cached_property
+    def repeats_differ(self) -> bool:
+        """Whether the fresh inputs differ from the first: an empty tensor, or one of zeros, has no others."""
+        first, second = self.inputs(0), self.inputs(1)
+        return any(not _same(first[name], second[name]) for name in first)
+
+    def _value(self, name: str, spec: TensorSpec | Scalar | tuple[TensorSpec, ...], repetition: int) -> Any:
+        if isinstance(spec, TensorSpec):
+            return self._array(name, spec, repetition)
+        if isinstance(spec, tuple):
+            return [self._array(f"{name}.{i}", item, repetition, name) for i, item in enumerate(spec)]
+        return values.scalar(spec, repetition)
+
+    def _array(self, name: str, spec: TensorSpec, repetition: int, strategy: str | None = None) -> Array:
+        case = self.case
+        rng = values.generator(case.seed, f"{case.op}/{case.id}", name, repetition)
+        return values.generate(spec, case.strategy(strategy or name), rng, repetition)
+
+
+def _spec(value: Any) -> Any:
+    return weak_spec(value) if isinstance(value, bool | int | float) else value
+
+
+def _equal(wide: Array, narrow: Array) -> Array:
+    with np.errstate(all="ignore"):
+        other = narrow.astype(wide.dtype)
+    return (wide == other) | ((wide != wide) & (other != other))
+
+
+def _same(first: Value, second: Value) -> bool:
+    if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
+        return first.tobytes() == second.tobytes()
+    return first == second

@@ -1,0 +1,105 @@
+"""The public path: a case's arrays as a caller would pass them to ``Registry.call``, over guarded buffers.
+
+Whatever the runtime, the arrays are `nbx_registry.Tensor` objects in the runtime's own memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nbx_conformance.buffers import PATTERNS, POISON, DeviceMemory, GuardedBuffer
+from nbx_conformance.trial import Site, Trial
+from nbx_registry import registry as registry_module
+from nbx_registry.runtime import Runtime
+from nbx_registry.spec import TensorSpec
+from nbx_registry.tensor import Borrowed, Tensor
+
+
+@dataclass(frozen=True)
+class Call:
+    """Arguments of one call, by parameter, and the buffers behind them."""
+
+    arguments: Mapping[str, Any]
+    outputs: tuple[Tensor, ...]
+    buffers: Mapping[str, GuardedBuffer]
+
+    @property
+    def out(self) -> Any:
+        """What goes into ``out=``."""
+        return self.outputs[0] if len(self.outputs) == 1 else self.outputs or None
+
+    def damage(self) -> str:
+        """Return what changed in any buffer, or an empty string."""
+        found = (buffer.download().damage(elements=True) for buffer in self.buffers.values())
+        return "; ".join(str(damage) for damage in found if damage is not None)
+
+
+def prepare(trial: Trial, outputs: tuple[TensorSpec, ...] = ()) -> Call:
+    """Put a case's first inputs into guarded buffers, and poisoned outputs of the given specs beside them."""
+    runtime, index, place = device_of(trial.site)
+    buffers: dict[str, GuardedBuffer] = {}
+
+    def put(name: str, spec: TensorSpec, values: Any) -> Tensor:
+        buffer = GuardedBuffer(name, spec, lambda nbytes: DeviceMemory(runtime, index, nbytes))
+        buffer.prepare(values, guard=PATTERNS[0], poison=POISON[0])
+        buffer.upload()
+        buffers[name] = buffer
+        borrowed = Borrowed(buffer.address, buffer.end - buffer.start, index, buffer)
+        return Tensor(borrowed, TensorSpec(spec.dtype, spec.shape, spec.strides), place, runtime)
+
+    arguments: dict[str, Any] = {}
+    given = trial.problem.given(0)
+    for name, spec in trial.case.tensors.items():
+        if isinstance(spec, TensorSpec):
+            arguments[name] = put(name, spec, given[name])
+        elif isinstance(spec, tuple):
+            pairs = zip(spec, given[name], strict=True)
+            arguments[name] = [put(f"{name}.{i}", item, values) for i, (item, values) in enumerate(pairs)]
+        else:
+            arguments[name] = spec
+    made = tuple(put(f"out.{i}", spec, None) for i, spec in enumerate(outputs))
+    runtime.synchronize(index)
+    return Call(arguments, made, buffers)
+
+
+def call(trial: Trial, prepared: Call, *, out: Any = None) -> Any:
+    """Call the op through the registry, pinned to the trial's kernel."""
+    names = [param.name for param in trial.problem.op.tensors]
+    tensors = [prepared.arguments.get(name) for name in names]
+    while tensors and tensors[-1] is None:
+        tensors.pop()
+    runtime, index, _ = device_of(trial.site)
+    with _default(trial.site):
+        result = trial.registry.call(
+            trial.case.op, *tensors, out=out, kernel=trial.kernel.id, require="any", **trial.case.attributes
+        )
+    runtime.synchronize(index)
+    return result
+
+
+def device_of(site: Site) -> tuple[Runtime, int, str]:
+    """Return runtime, index and handle of the site's live device."""
+    target = site.target
+    assert target.runtime is not None
+    assert target.live is not None
+    return target.runtime, target.live.index, target.live.handle
+
+
+def values_of(tensor: Any) -> np.ndarray[Any, np.dtype[Any]]:
+    """Return a result's elements on the host."""
+    return tensor.numpy() if isinstance(tensor, Tensor) else np.asarray(tensor)
+
+
+@contextmanager
+def _default(site: Site) -> Generator[None]:
+    """Let tensors find the site's runtimes: they ask the process's registry for them."""
+    before = registry_module.set_default(site.registry)
+    try:
+        yield
+    finally:
+        registry_module.set_default(before)

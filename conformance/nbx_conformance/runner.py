@@ -1,0 +1,218 @@
+"""The runner: what is tried where, and one trial's record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from nbx_conformance.cases import FOLDER, Case, CaseTable, Size
+from nbx_conformance.checks import CHECKS, built, refusals
+from nbx_conformance.checks.judge import judge
+from nbx_conformance.trial import Outcome, Site, Trial, Verdict, message
+from nbx_registry.errors import FileError, NbxError, PluginFault, Refused
+from nbx_registry.kernel import Kernel
+from nbx_registry.registry import Registry
+
+_RANK: Final[Mapping[Verdict, int]] = {"pass": 0, "refused": 1, "fail": 2, "error": 3}
+
+KernelVerdict = Literal["pass", "fail", "error", "unmeasured", "elsewhere"]
+"""``unmeasured``: it took no case, which is no pass. ``elsewhere``: it is for other devices, as it says."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """What of the registry is tried; empty means everything."""
+
+    plugins: frozenset[str] = frozenset()
+    ops: frozenset[str] = frozenset()
+    kernels: frozenset[str] = frozenset()
+    size: Size = "smoke"
+
+
+@dataclass(frozen=True)
+class Item:
+    """One kernel on one case."""
+
+    kernel: Kernel
+    case: Case
+
+    @property
+    def id(self) -> str:
+        """``add/nbx-host/add/numpy/awkward-f32-N63``."""
+        return f"{self.kernel.op.partition('@')[0]}/{self.kernel.id}/{self.case.id}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """What a trial found.
+
+    Attributes
+    ----------
+    checks
+        Names of checks by verdict.
+    details
+        Why, for each check that did not pass; a refusal's code and reason.
+    built
+        What the compiler said, a row for each launch.
+    """
+
+    kernel: str
+    case: str
+    seed: int
+    verdict: Verdict
+    checks: Mapping[str, Sequence[str]]
+    details: Mapping[str, str]
+    profile: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    output: str | None = None
+    seconds: float = 0.0
+    built: Sequence[Mapping[str, Any]] = ()
+    view: bool = False
+    """Whether the answer was a view, so that nothing was launched."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON, what is empty left out."""
+        found: dict[str, Any] = {
+            "case": self.case,
+            "seed": self.seed,
+            "verdict": self.verdict,
+            "checks": {verdict: list(names) for verdict, names in self.checks.items()},
+            "seconds": round(self.seconds, 3),
+        }
+        if self.details:
+            found["details"] = dict(self.details)
+        if self.profile:
+            found["profile"] = dict(self.profile)
+        if self.output is not None:
+            found["output_digest"] = self.output
+        if self.view:
+            found["view"] = True
+        return found
+
+
+def case_table(registry: Registry) -> CaseTable:
+    """Return the cases of every op of a registry. Raises `FileError` naming the ops that have none."""
+    table = CaseTable([FOLDER, *(folder for plugin in registry.catalog.active for folder in plugin.cases)])
+    without = sorted({op.id for op in registry.ops.values()} - table.ops)
+    if without:
+        raise FileError(
+            f"no conformance cases for {', '.join(without)}; a plugin that brings an op brings cases for it: "
+            "nbx_register_cases"
+        )
+    return table
+
+
+def kernels_of(site: Site, selection: Selection) -> list[Kernel]:
+    """Return the kernels that a selection names and the site can reach, by op and id."""
+    catalog = site.registry.catalog
+    found: list[Kernel] = []
+    for kernel in sorted(catalog.kernels.values(), key=lambda k: (k.op, k.id)):
+        if selection.kernels and kernel.id not in selection.kernels:
+            continue
+        if selection.plugins and catalog.owners[kernel.id] not in selection.plugins:
+            continue
+        op = catalog.op(kernel.op)
+        if selection.ops and not selection.ops & {op.id, op.name}:
+            continue
+        if site.reaches(kernel):
+            found.append(kernel)
+    return found
+
+
+def items(site: Site, selection: Selection) -> list[Item]:
+    """Return every trial of a selection: kernels of an op meet each case one after another."""
+    by_op: dict[str, list[Kernel]] = {}
+    for kernel in kernels_of(site, selection):
+        by_op.setdefault(kernel.op, []).append(kernel)
+    return [
+        Item(kernel, case)
+        for op, kernels in by_op.items()
+        for case in site.cases.of(op, selection.size)
+        if case.runtime in (None, site.target.runtime_name)
+        # A contract's refusal has nothing to build.
+        if not (case.refuses and site.reach == "built")
+        for kernel in kernels
+    ]
+
+
+def execute(site: Site, item: Item) -> Record:
+    """Try one kernel on one case with every check."""
+    trial = Trial(site, item.kernel, item.case)
+    began = time.perf_counter()
+    outcomes = list(_outcomes(trial))
+    measured = site.reach != "built" and any(o.check in CHECKS and o.verdict in ("pass", "fail") for o in outcomes)
+    checks: dict[str, list[str]] = {}
+    for outcome in outcomes:
+        checks.setdefault(outcome.verdict, []).append(outcome.check)
+    return Record(
+        kernel=item.kernel.id,
+        case=item.case.id,
+        seed=item.case.seed,
+        verdict=max((o.verdict for o in outcomes), key=_RANK.__getitem__, default="error"),
+        checks=checks,
+        details={o.check: o.detail[:600] for o in outcomes if o.detail},
+        profile=judge(trial, trial.first, 0).profile.to_dict() if measured else {},
+        output=trial.results_digest() if measured else None,
+        seconds=time.perf_counter() - began,
+        built=_built(trial) if not item.case.refuses else (),
+        view=measured and trial.bound.view is not None,
+    )
+
+
+def _outcomes(trial: Trial) -> Iterable[Outcome]:
+    if trial.case.refuses:
+        outcome = refusals.of_contract(trial)
+        # Where the error needs a call and none can be made, the contract's own answer has been seen: nothing to add.
+        yield outcome or Outcome(refusals.NAME, "refused", "the error needs a call through the registry")
+        return
+    try:
+        bound = trial.bound
+    except Refused as refused:
+        yield refusals.of_kernel(trial, refused)
+        return
+    except PluginFault as fault:
+        yield Outcome(refusals.NAME, "error", f"{message(fault)}; what a kernel cannot take it refuses by a condition")
+        return
+    if trial.site.reach == "built":
+        if bound.view is None:
+            yield built.check(trial)
+        return
+    for name, check in CHECKS.items():
+        try:
+            outcome = check(trial)
+        except Exception as error:  # noqa: BLE001 - a kernel under test may raise anything; it becomes the finding
+            yield Outcome(name, "error", f"raised while it ran: {message(error)}")
+            return
+        if outcome is not None:
+            yield outcome
+
+
+def _built(trial: Trial) -> Sequence[Mapping[str, Any]]:
+    """Return what was compiled; on a live device its code is compiled again without loading it, to be described."""
+    device = trial.site.target.device
+    if device is None:
+        return ()
+    try:
+        bound = trial.bound
+        if trial.site.reach == "here":
+            bound = trial.registry.bind_specs(
+                trial.case.op, trial.problem.signature, device=device.id, kernel=trial.kernel.id, require="any"
+            )
+    except NbxError:
+        # Why it was not bound is the trial's own finding.
+        return ()
+    return [facts for launch in bound.launches if (facts := built.describe(launch)) is not None]
+
+
+def verdict_of(records: Sequence[Record]) -> KernelVerdict:
+    """Return a kernel's verdict over all its records."""
+    verdicts = {record.verdict for record in records}
+    if "error" in verdicts:
+        return "error"
+    if "fail" in verdicts:
+        return "fail"
+    if "pass" in verdicts:
+        return "pass"
+    codes = {detail.partition(":")[0] for record in records for detail in record.details.values()}
+    return "elsewhere" if codes & refusals.OF_DEVICE else "unmeasured"

@@ -1,0 +1,211 @@
+"""Trials: one kernel on one case, alone, with the runs that checks look at, each made once, when it is asked for."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final, Literal, TypeVar
+
+import numpy as np
+
+from nbx_conformance.bench import Array, Bench, Execution
+from nbx_conformance.buffers import PATTERNS, POISON, as_bytes
+from nbx_conformance.cases import Case, CaseTable
+from nbx_conformance.problem import Problem
+from nbx_registry.errors import NbxError
+from nbx_registry.kernel import Kernel
+from nbx_registry.program import BoundProgram
+from nbx_registry.registry import Registry
+from nbx_registry.runtime import Runtime
+from nbx_registry.target import Target
+
+T = TypeVar("T")
+Reach = Literal["here", "elsewhere", "built"]
+Verdict = Literal["pass", "refused", "fail", "error"]
+
+_PROBLEMS: Final = 3
+"""Problems kept: kernels of one op meet the same case one after another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one check found."""
+
+    check: str
+    verdict: Verdict
+    detail: str = ""
+
+
+@dataclass
+class Site:
+    """Where kernels are tried.
+
+    Attributes
+    ----------
+    target
+        The device that the results are about, live on the route ``device``.
+    reach
+        What a result here proves: ``here``, ``elsewhere``, or that it can be ``built``.
+    via
+        How: ``device``, an emulator's name, or ``build``.
+    emulator
+        The runtime that stands in for the device's own.
+    """
+
+    registry: Registry
+    cases: CaseTable
+    target: Target
+    reach: Reach
+    via: str
+    emulator: Runtime | None = None
+    _problems: OrderedDict[tuple[str, str], Problem] = field(default_factory=OrderedDict[tuple[str, str], Problem])
+
+    @property
+    def public(self) -> bool:
+        """Whether the registry's own calls reach the device: an emulator is reached by binding to it alone."""
+        return self.reach == "here"
+
+    def reaches(self, kernel: Kernel) -> bool:
+        """Whether a kernel can be tried here at all.
+
+        On the device: what its runtime launches, and composites and views, which any runtime can run. Through an
+        emulator: what the emulator stands in for, and views. To be built: what is compiled for the device's runtime.
+        """
+        name = self.target.runtime_name
+        if self.reach == "here":
+            return not kernel.runtimes or name in kernel.runtimes
+        if self.reach == "built":
+            return name in kernel.runtimes
+        emulator = self.registry.catalog.emulators[self.via]
+        if kernel.backend == "view":
+            return True
+        return kernel.backend == emulator.backend and bool(set(kernel.runtimes) & set(emulator.runtimes))
+
+    def problem(self, case: Case) -> Problem:
+        """Return the case's problem, made if new."""
+        key = (case.op, case.id)
+        found = self._problems.pop(key, None) or Problem(self.registry.catalog.op(case.op), case)
+        self._problems[key] = found
+        while len(self._problems) > _PROBLEMS:
+            self._problems.popitem(last=False)
+        return found
+
+
+@dataclass(frozen=True)
+class Disturbance:
+    """What a result turned out to depend on that it must not: a message each, empty where it does not."""
+
+    unwritten: str = ""
+    """Elements that kept the poison they started with."""
+    poison: str = ""
+    """What outputs and workspace held before."""
+    guards: str = ""
+    """Bytes around the tensors, or in the gaps of their layouts."""
+
+
+class Trial:
+    """One kernel on one case."""
+
+    def __init__(self, site: Site, kernel: Kernel, case: Case) -> None:
+        self.site = site
+        self.kernel = kernel
+        self.case = case
+        self.problem = site.problem(case)
+        self._memo: dict[Any, Any] = {}
+
+    def memo(self, key: Any, make: Callable[[], T]) -> T:
+        """Return what ``make`` made the first time it was asked for under ``key``."""
+        if key not in self._memo:
+            self._memo[key] = make()
+        return self._memo[key]
+
+    @property
+    def registry(self) -> Registry:
+        """The registry under which the kernel runs."""
+        return self.site.registry
+
+    @cached_property
+    def bound(self) -> BoundProgram:
+        """The kernel, bound. Raises `Refused` or `PluginFault`."""
+        return self.registry.bind_specs(
+            self.case.op,
+            self.problem.signature,
+            device=self.site.target.name,
+            kernel=self.kernel.id,
+            require="any",
+            runtime=self.site.emulator,
+        )
+
+    @cached_property
+    def bench(self) -> Bench:
+        """The bound kernel over guarded buffers."""
+        return Bench(self.bound)
+
+    @cached_property
+    def first(self) -> Execution:
+        """The first run."""
+        return self.bench.run(self.problem.inputs(0))
+
+    @cached_property
+    def fresh(self) -> Execution:
+        """A second run of the same program in the same memory, on other inputs."""
+        first = self.first
+        del first  # It comes first: only then is there something stale to return.
+        return self.bench.run(self.problem.inputs(1))
+
+    @cached_property
+    def disturbance(self) -> Disturbance:
+        """What changes in the result when only bands, gaps and poison change."""
+        inputs = self.problem.inputs(0)
+        first = self.first
+        second = self.bench.run(inputs, guard=PATTERNS[1], poison=POISON[1])
+        if not _differing(first, second):
+            return Disturbance()
+        unwritten: list[str] = []
+        for name, values in first.outputs.items():
+            kept = (as_bytes(values) == POISON[0]).all(-1) & (as_bytes(second.outputs[name]) == POISON[1]).all(-1)
+            if kept.any():
+                where = [int(i) for i in np.unravel_index(int(np.argmax(kept)), kept.shape)]
+                unwritten.append(
+                    f"{int(kept.sum())} of {kept.size} elements of {name} were never written, first {where}"
+                )
+        poison = guards = ""
+        # Only a kernel that repeats itself can be told from what surrounds it.
+        if not _differing(first, self.bench.run(inputs)):
+            changed = _differing(first, self.bench.run(inputs, guard=PATTERNS[1], poison=POISON[0]))
+            guards = changed and f"{changed} depends on bytes outside the tensors"
+            changed = _differing(first, self.bench.run(inputs, guard=PATTERNS[0], poison=POISON[1]))
+            poison = changed and f"{changed} depends on what outputs and workspace held before"
+        return Disturbance("; ".join(unwritten), "" if unwritten else poison, guards)
+
+    def results_digest(self) -> str:
+        """Return a digest of the first run's results."""
+        hasher = hashlib.sha256()
+        for name, values in self.first.results.items():
+            hasher.update(f"{name}\0{values.dtype}{values.shape}\0".encode())
+            hasher.update(np.ascontiguousarray(values).tobytes())
+        return hasher.hexdigest()[:16]
+
+
+def _differing(first: Execution, second: Execution) -> str:
+    """Return a description of the first element that differs between two runs, or an empty string."""
+    for name, values in first.results.items():
+        differs = (as_bytes(values) != as_bytes(second.results[name])).any(-1)
+        if differs.any():
+            return f"{name}{first_index(differs)} (and {int(differs.sum()) - 1} more)"
+    return ""
+
+
+def first_index(wrong: Array) -> list[int]:
+    """Return the index of the first true element."""
+    return [int(i) for i in np.unravel_index(int(np.argmax(wrong)), wrong.shape)] if wrong.shape else []
+
+
+def message(error: BaseException) -> str:
+    """Return an error in one line for a record."""
+    text = " ".join(str(error).split())
+    name = error.code if isinstance(error, NbxError) else type(error).__name__
+    return f"{name}: {text}"
