@@ -65,7 +65,7 @@ def promote(first: DType, second: DType, names: Sequence[str] = ("x1", "x2")) ->
     return found
 
 
-_FLOATS = {
+_FLOATS: dict[frozenset[str], str] = {
     frozenset(("float16", "float32")): "float32",
     frozenset(("float16", "float64")): "float64",
     frozenset(("bfloat16", "float32")): "float32",
@@ -228,8 +228,8 @@ def matmul_shape(
     for shape, name in zip((first, second), names, strict=True):
         if not shape:
             raise SignatureError(f"{name} has rank 0; matmul takes at least rank 1", code="SHAPE")
-    m, k = first[-2:] if len(first) > 1 else (1, first[0])
-    k2, n = second[-2:] if len(second) > 1 else (second[0], 1)
+    m, k = (1, *first)[-2:]
+    k2, n = second[-2:] if len(second) > 1 else (*second, 1)
     if k != k2:
         raise SignatureError(
             f"matmul contracts the last axis of {names[0]}, {k}, with axis {-min(len(second), 2)} of {names[1]}, {k2};"

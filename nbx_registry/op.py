@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
@@ -79,7 +79,7 @@ class Op:
         self.cost_function = cost
         self.flops = flops
         self.least_flops = least_flops
-        self.unit = unit
+        self.unit: Literal["vector", "matrix"] = unit
         self.bytes_read = bytes_read
         self.least_bytes = least_bytes
         self.accumulation = accumulation
@@ -237,7 +237,7 @@ class Op:
         operands = self.upcast(signature, arrays)
         with np.errstate(all="ignore"):
             result = self.oracle(*operands, **(signature.attributes if attributes is None else attributes))
-        results: tuple[Any, ...] = result if isinstance(result, tuple) else () if result is None else (result,)
+        results = () if result is None else cast("tuple[Any, ...]", result if isinstance(result, tuple) else (result,))
         specs = list(zip((o.name for o in self.outputs), signature.outputs, strict=True))
         for param, spec in zip(self.tensors, signature.tensors, strict=True):
             if param.mutable and isinstance(spec, TensorSpec):

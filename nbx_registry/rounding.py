@@ -7,7 +7,7 @@ contracts mean by "rounded once", and what tolerances are measured in.
 from __future__ import annotations
 
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import ml_dtypes
 import numpy as np
@@ -48,7 +48,7 @@ def float_format(dtype: DType) -> FloatFormat:
     """Return the numbers of a floating dtype. Raises `SpecError` for any other."""
     if not dtype.floating:
         raise SpecError(f"{dtype.name} is no floating dtype")
-    info = ml_dtypes.finfo(dtype.numpy)
+    info = cast("Any", ml_dtypes.finfo(dtype.numpy))
     with np.errstate(all="ignore"):
         beyond, minus_zero = np.array([np.inf, -0.0]).astype(dtype.numpy).astype(np.float64)
         nan = np.array([np.nan]).astype(dtype.numpy).astype(np.float64)[0]
@@ -62,7 +62,7 @@ def float_format(dtype: DType) -> FloatFormat:
     )
 
 
-def round_to_float(values: np.ndarray, dtype: DType, *, saturate: bool = False) -> np.ndarray:
+def round_to_float(values: np.ndarray | float, dtype: DType, *, saturate: bool = False) -> np.ndarray:
     """Round float64 ``values`` to the numbers of a floating dtype, once, to nearest even; the result is float64.
 
     Beyond the largest finite number the result is the format's overflow (inf; NaN for float8_e4m3fn and

@@ -78,6 +78,11 @@ class Signature:
         count = len(self.tensors)
         return self.tensors[position] if position < count else self.outputs[position - count]
 
+    @property
+    def operands(self) -> tuple[Any, ...]:
+        """`tensors`, for rules that know from the schema which of them are lists and which may be left out."""
+        return self.tensors
+
     def slots(self) -> tuple[tuple[str, TensorSpec], ...]:
         """Return name and spec of every operand: the parameters given, then outputs; of a list, ``xs.0``, ``xs.1``."""
         found: list[tuple[str, TensorSpec]] = []

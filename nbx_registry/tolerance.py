@@ -17,7 +17,7 @@ difference of squares.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -71,7 +71,7 @@ def bound_of(op: Op, signature: Signature, arrays: Sequence[Any], reference: Seq
     with np.errstate(all="ignore"):
         if op.magnitude is not None:
             found = op.magnitude(signature, *op.upcast(signature, arrays), **signature.attributes)
-            magnitudes = found if isinstance(found, tuple) else (found,)
+            magnitudes = cast("tuple[Array, ...]", found) if isinstance(found, tuple) else (found,)
         count = expr.parse(op.accumulation).evaluate(signature.value)
         return tuple(
             _bound(spec.dtype, count, op.ulp, result, magnitude)

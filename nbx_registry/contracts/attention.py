@@ -91,7 +91,7 @@ def rounded_weights(dtype: DType) -> float:
 
 def infer_attention(signature: Signature) -> TensorSpec:
     """Check the mask, and infer the output."""
-    q, _, v, mask = signature.tensors
+    q, _, v, mask = signature.operands
     batch, heads, queries, _ = q.shape
     if mask is not None:
         if mask.dtype.kind not in ("bool", "float"):
@@ -115,7 +115,7 @@ def visible_pairs(queries: int, keys: int, causal: bool) -> int:
 
 def cost_attention(signature: Signature) -> Cost:
     """Two products; at the least over what a causal mask shows, and without the queries that see nothing."""
-    q, k, v, mask = signature.tensors
+    q, k, v, mask = signature.operands
     (out,) = signature.outputs
     batch, heads, queries, width = q.shape
     keys, causal = k.shape[2], signature.attributes["causal"]
@@ -209,7 +209,7 @@ def scaled_dot_product_attention(
 
 def cost_decode_attention(signature: Signature) -> Cost:
     """Two products over all keys, in the cache's dtype."""
-    q, k, v, _ = signature.tensors
+    q, k, v, _ = signature.operands
     batch, heads, width = q.shape
     return default_cost(signature, flops=2 * batch * heads * k.shape[2] * (width + v.shape[3]), dtype=k.dtype)
 
@@ -296,7 +296,7 @@ def decode_attention(
 
 def infer_decode_attention_reduce(signature: Signature) -> TensorSpec:
     """Infer the output in the dtype asked for."""
-    (o, _, _), dtype = signature.tensors, signature.attributes["dtype"]
+    (o, _, _), dtype = signature.operands, signature.attributes["dtype"]
     if not dtype.floating:
         raise SignatureError(f"decode_attention_reduce: dtype is {dtype.name}, but must be floating", code="DTYPE")
     return TensorSpec(dtype, (o.shape[0], o.shape[2]))
@@ -380,7 +380,7 @@ def decode_attention_reduce(o: Array, m: Array, l: Array, *, dtype: DType) -> Ar
 
 def cost_paged_kv_append(signature: Signature) -> Cost:
     """Only the rows that are named are touched, all taken to be so: the pool may be far larger."""
-    new, _, pool = signature.tensors
+    new, _, pool = signature.operands
     written = pool.dtype.nbytes(new.size)
     slot = signature.tensor("slot")
     return default_cost(

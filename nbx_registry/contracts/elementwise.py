@@ -24,7 +24,7 @@ FLOAT32 = dtypes.get("float32")
 
 def infer_binary(signature: Signature) -> TensorSpec:
     """Infer the output of two operands that broadcast and promote."""
-    x1, x2 = signature.tensors
+    x1, x2 = signature.operands
     return TensorSpec(result_dtype(x1, x2), broadcast((x1.shape, x2.shape), ("x1", "x2")))
 
 
@@ -155,7 +155,7 @@ def gelu_tanh(x: Array) -> Array:
 
 def cost_gelu(signature: Signature) -> Cost:
     """Count an elementary function as one operation: 5 an element in the erf form, 9 in the tanh form."""
-    (x,) = signature.tensors
+    (x,) = signature.operands
     each = 5 if signature.attributes["approximate"] == "none" else 9
     return default_cost(signature, flops=each * x.size, least_flops=each * x.distinct)
 
@@ -203,7 +203,7 @@ def gelu(x: Array, *, approximate: str) -> Array:
 
 def infer_astype(signature: Signature) -> TensorSpec:
     """Infer the output's dtype from the attribute."""
-    (x,) = signature.tensors
+    (x,) = signature.operands
     dtype: DType = signature.attributes["dtype"]
     if x.dtype.kind == "complex" and dtype.kind != "complex":
         raise SignatureError(
@@ -251,7 +251,7 @@ def astype(x: Array, *, dtype: DType, saturate: bool) -> Array:
         return x != 0
     if dtype.kind == "complex":
         wide = x if x.dtype.kind == "c" else integers_as_float64(x).astype(np.complex128)
-        parts = [round_to_float(part, FLOAT32, saturate=saturate) for part in (wide.real, wide.imag)]
+        parts = [round_to_float(part, FLOAT32, saturate=saturate) for part in (np.real(wide), np.imag(wide))]
         # Not real + 1j * imaginary: an infinity times the 0 of 1j is NaN.
         return np.stack(parts, axis=-1).view(np.complex128)[..., 0]
     if dtype.floating:

@@ -19,7 +19,7 @@ def cost_embedding(signature: Signature) -> Cost:
     At the least as many as there are different indices, and these can be no more than the table's rows; which ones are
     equal is a matter of values, so all are taken to differ as far as they can.
     """
-    w, index = signature.tensors
+    w, index = signature.operands
     (out,) = signature.outputs
     rows, width = w.shape
     row = width if w.strides[1] else min(width, 1)

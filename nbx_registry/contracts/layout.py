@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 def infer_permute_dims(signature: Signature) -> TensorSpec:
     """Infer the permuted shape."""
-    (x,) = signature.tensors
+    (x,) = signature.operands
     order = permutation(signature.attributes["axes"], x.rank)
     return TensorSpec(x.dtype, tuple(x.shape[axis] for axis in order))
 
@@ -67,7 +68,7 @@ def permute_dims(x: Array, *, axes: tuple[int, ...], copy: bool) -> Array:
 
 def infer_pixel_shuffle(signature: Signature) -> TensorSpec:
     """Bind N, C, H and W of either form of the input."""
-    (x,) = signature.tensors
+    (x,) = signature.operands
     r = signature.attributes["r"]
     if x.rank not in (4, 5):
         raise SignatureError(
@@ -115,7 +116,7 @@ def pixel_shuffle(x: Array, *, r: int) -> Array:
     Network", 2016 (arXiv:1609.05158); ``torch.nn.functional.pixel_shuffle``.
     """
     n, h, w = x.shape[0], x.shape[-2], x.shape[-1]
-    x = x.reshape(n, int(np.prod(x.shape[1:-2])), h, w)
+    x = x.reshape(n, prod(x.shape[1:-2]), h, w)
     out = np.empty((n, x.shape[1] // r**2, h * r, w * r), x.dtype)
     for c, oh, ow in np.ndindex(out.shape[1:]):
         out[:, c, oh, ow] = x[:, c * r**2 + (oh % r) * r + ow % r, oh // r, ow // r]

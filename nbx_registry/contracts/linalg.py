@@ -18,7 +18,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 def infer_matmul(signature: Signature) -> TensorSpec:
     """Infer a product's shape, and bind M, K and N."""
-    x1, x2 = signature.tensors
+    x1, x2 = signature.operands
     if x1.dtype is not x2.dtype:
         raise SignatureError(
             f"matmul: x1 is {x1.dtype.name} and x2 is {x2.dtype.name}; they must be equal: convert one with astype",

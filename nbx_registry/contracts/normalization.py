@@ -18,7 +18,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 def cost_layer_norm(signature: Signature) -> Cost:
     """Five operations an element (two sums, difference, square, product), one more for a weight and for a bias."""
-    x, weight, bias = signature.tensors
+    x, weight, bias = signature.operands
     each = 5 + (weight is not None) + (bias is not None)
     return default_cost(signature, flops=each * x.size)
 
@@ -79,7 +79,7 @@ def layer_norm(x: Array, weight: Array | None, bias: Array | None, *, eps: float
 
 def infer_softmax(signature: Signature) -> TensorSpec:
     """Check the axis, and bind its extent to L."""
-    (x,) = signature.tensors
+    (x,) = signature.operands
     signature.axes["L"] = x.shape[normalise_axis(signature.attributes["axis"], x.rank)]
     return x.dense()
 

@@ -18,14 +18,14 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 def infer_sum(signature: Signature) -> TensorSpec:
     """Infer a reduction over ``axis`` in the dtype that sums have."""
-    (x,) = signature.tensors
+    (x,) = signature.operands
     axes = reduced_axes(signature.attributes["axis"], x.rank)
     return TensorSpec(sum_dtype(x.dtype), reduced_shape(x.shape, axes, signature.attributes["keepdims"]))
 
 
 def cost_sum(signature: Signature) -> Cost:
     """One addition an element; at the least one fewer for each result, an expanded axis counted once."""
-    (x,), (out,) = signature.tensors, signature.outputs
+    (x,), (out,) = signature.operands, signature.outputs
     return default_cost(signature, flops=x.size, least_flops=max(0, x.distinct - out.size))
 
 
