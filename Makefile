@@ -29,7 +29,7 @@ lint: $(VENV)/.lint
 	$(bin)/ruff check .
 	$(bin)/ruff format --check .
 	$(bin)/lint-imports
-	$(bin)/pyright
+	$(bin)/pyright --pythonpath $(bin)/python
 
 clean:
 	rm -rf $(VENV) dist build
