@@ -311,7 +311,7 @@ class _Parser:
         start, depth = self.token.start, 0
         while self.token.kind != "end":
             text = self.token.text
-            if depth == 0 and text in (",", "]"):
+            if depth == 0 and text in (",", "]", ")"):
                 break
             depth += (text in ("(", "[")) - (text in (")", "]"))
             self._advance()

@@ -1,0 +1,53 @@
+"""Digests of code: comments, layout and docstrings do not count, what is computed does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nbx_registry.digest import function_digest, normalise
+
+FACTOR = 3
+
+
+def one(x: Any) -> Any:
+    """Do it."""
+    return helper(x) * FACTOR
+
+
+def helper(x: Any) -> Any:
+    return x + 1
+
+
+def test_layout_comments_and_docstrings_do_not_count() -> None:
+    left = normalise(
+        '"""Module."""\ndef f(a,b):\n    """Doc."""\n    # why\n    return (a+\n        b)\nclass C:\n  "doc"\n'
+    )
+    right = normalise("def f(a, b): return a + b\nclass C:\n    pass")
+    assert left == right
+    assert left != normalise("def f(a, b): return a - b\nclass C:\n    pass")
+
+
+def test_strings_that_are_no_docstrings_count() -> None:
+    assert normalise("x = 'a'") != normalise("x = 'b'")
+
+
+def test_functions_and_constants_reached_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = function_digest(one)
+    assert before == function_digest(one)
+    monkeypatch.setitem(globals(), "FACTOR", 4)
+    other_factor = function_digest(one)
+    monkeypatch.setitem(globals(), "helper", lambda x: x + 2)
+    assert len({before, other_factor, function_digest(one)}) == 3
+
+
+def test_lambdas_are_told_apart() -> None:
+    first = lambda x: x + 1  # noqa: E731
+    second = lambda x: x + 2  # noqa: E731
+    assert function_digest(first) != function_digest(second)
+
+
+def test_what_is_no_function_is_refused() -> None:
+    with pytest.raises(TypeError, match="no Python function"):
+        function_digest(len)
