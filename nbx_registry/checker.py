@@ -46,8 +46,6 @@ class _Generator:
     def __init__(self, op: Op) -> None:
         self.op = op
         self.lines: list[str] = []
-        # A Python scalar takes its dtype from an array beside it.
-        self.scalars = sum(param.broadcast for param in op.tensors) > 1
         self.errors = Mismatch(op)
         self.globals: dict[str, Any] = {
             **expr.namespace(),
@@ -106,7 +104,7 @@ class _Generator:
             self._line(1, f"if {tensor} is None: errors.operand({index}, {tensor})")
         indent = 2 if param.optional else 1
         self._line(indent, f"if {tensor}.__class__ is not TensorSpec: errors.operand({index}, {tensor})")
-        if param.broadcast and self.scalars:
+        if param.broadcast and self.op.schema.scalars:
             accepted = _WEAK[param.dtype[0]] if param.letter else frozenset({dtypes.get(param.dtype).kind})
             self.globals[f"weak_{index}"] = accepted
             self._line(indent, f"if {tensor}.weak:")

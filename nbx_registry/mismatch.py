@@ -64,7 +64,7 @@ class Mismatch:
     def weak(self, index: int, spec: TensorSpec) -> NoReturn:
         """A Python scalar where none may stand, or of a kind that does not fit."""
         param, kind = self.op.tensors[index], spec.dtype.kind
-        if param.broadcast and not param.is_list:
+        if param.broadcast and not param.is_list and self.op.schema.scalars:
             self.fail(f"{param.name} is a Python {kind}, but must be {self._wanted(param)}", "DTYPE")
         self.fail(f"{param.name} is a Python {kind}; only arrays are taken there", "DTYPE")
 

@@ -75,6 +75,11 @@ class Schema:
         """Return the attribute of that name, or None."""
         return next((a for a in self.attributes if a.name == name), None)
 
+    @property
+    def scalars(self) -> bool:
+        """Whether a Python scalar may stand for a tensor that broadcasts: it takes its dtype from an array beside it."""
+        return sum(p.broadcast for p in self.params) > 1
+
     def input_axes(self) -> tuple[str, ...]:
         """Names of the axes that the parameters bind, in order; leading axes as ``*B``."""
         seen: dict[str, None] = {}
