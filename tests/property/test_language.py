@@ -19,8 +19,8 @@ from nbx_registry.spec import TensorSpec
 SOON = 1.0
 WORDS = [
     "C", "H", "x.dtype", "x.shape", "stride", "float16", "and", "or", "not", "in", "min", "max", "cdiv", "clamp",
-    "prod", "len", "bits", "(", ")", "[", "]", ",", "+", "-", "*", "/", "//", "%", "**", "<", "<=", "==", "!=", "'a'", "0",
-    "1", "2", "7", "63", "1.5", "10**9", "True", "None", ".", "__class__", "lambda", "é", "\x00", "\n", "9" * 30,
+    "prod", "len", "bits", "(", ")", "[", "]", ",", "+", "-", "*", "/", "//", "%", "**", "<", "<=", "==", "!=", "'a'",
+    "0", "1", "2", "7", "63", "1.5", "10**9", "True", "None", ".", "__class__", "lambda", "é", "\x00", "\n", "9" * 30,
 ]  # fmt: skip
 NAMES = {"C": 63, "H": 17, "x.dtype": dtypes.get("float16"), "x.shape": (3, 63), "stride": (1, 2)}
 
