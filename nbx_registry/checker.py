@@ -113,7 +113,7 @@ class _Generator:
             indent += 1
         else:
             self._line(indent, f"if {tensor}.weak: errors.weak({index}, {tensor})")
-        certain = not param.optional and not (param.broadcast and self.scalars)
+        certain = not param.optional and not (param.broadcast and self.op.schema.scalars)
         self._tensor(indent, index, param, tensor, repr(param.name), certain=certain)
 
     def _tensor(self, indent: int, index: int, param: Param, tensor: str, name: str, *, certain: bool) -> None:
