@@ -68,15 +68,20 @@ def lines(text: str, style: Callable[[str], str] = lambda _: "", *, error: bool 
     for line in text.splitlines():
         bare = line.lstrip()
         indent = len(line) - len(bare)
-        # A line is printed two columns to the left of where its continuations go, so the padding holds both.
         body = Text(bare, style=style(line))
         if indent + len(bare) <= out.width:
-            out.print(Padding(body, (0, 0, 0, indent)))
+            out.print(_indented(body, indent))
             continue
         first, *rest = body.wrap(out, out.width - indent - 2)
-        out.print(Padding(first, (0, 0, 0, indent)))
+        out.print(_indented(first, indent))
         for piece in rest:
-            out.print(Padding(piece, (0, 0, 0, indent + 2)))
+            out.print(_indented(piece, indent + 2))
+
+
+def _indented(text: Text, indent: int) -> Padding:
+    # Not expanded: a piped line shall not end in spaces.
+    text.rstrip()
+    return Padding(text, (0, 0, 0, indent), expand=False)
 
 
 def stop(message: str, code: int = 1) -> NoReturn:

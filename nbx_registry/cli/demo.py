@@ -17,7 +17,7 @@ SHOWN = 8
 """Sentences whose similarities are printed: what 80 columns hold."""
 
 
-@click.command()
+@click.command(short_help="Embed sentences with a real model, op by op.")
 @click.option("--device", default="cpu", show_default=True, metavar="D", help="A live device: cpu, cuda:0.")
 @click.option(
     "--file",

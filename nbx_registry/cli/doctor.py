@@ -27,7 +27,7 @@ class Finding:
     way_out: str = ""
 
 
-@click.command()
+@click.command(short_help="Tell what is broken or missing here.")
 @click.option("--measure-host", is_flag=True, help="First measure the host's rates into the user's device file.")
 @json_option
 @click.pass_context
@@ -102,7 +102,7 @@ def _runtimes(reg: nbx.Registry) -> Iterator[Finding]:
             yield Finding("problem", f"runtime {name}", str(error), install)
             continue
         if not runtime.devices():
-            yield Finding("note", f"runtime {name}", f"no device: {runtime.why_absent()}", install)
+            yield Finding("note", f"runtime {name}", f"no device: {runtime.why_absent()}")
             continue
         for target in reg.live():
             if target.runtime_name == name and target.device is None:

@@ -44,7 +44,7 @@ def ops(context: click.Context, name: str | None, as_json: bool) -> None:
         lines(f"  {identifier}")
 
 
-@click.command()
+@click.command(short_help="List the devices, or show the facts of one.")
 @click.argument("name", required=False)
 @json_option
 @click.pass_context
@@ -82,7 +82,7 @@ def devices(context: click.Context, name: str | None, as_json: bool) -> None:
     table(("fact", "value", "source"), rows)
 
 
-@click.command()
+@click.command(short_help="List the kernels and what each promises.")
 @click.option("--op", "op_name", metavar="OP", help="Only the kernels of this op.")
 @json_option
 @click.pass_context

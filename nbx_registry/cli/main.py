@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import traceback
-from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -50,7 +49,7 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - as above
         """Import and return a command; None for an unknown name."""
         if cmd_name == "conformance":
-            return _conformance()
+            return conformance
         if cmd_name not in _COMMANDS:
             return None
         module = importlib.import_module(f"nbx_registry.cli.{_COMMANDS[cmd_name]}")
@@ -82,21 +81,21 @@ def report(context: click.Context, error: NbxError) -> None:
         lines(trace, error=True)
 
 
-def _conformance() -> click.Command:
-    """Return the suite's own group where it is installed, else a command that says how to install it."""
-    if importlib.util.find_spec("nbx_conformance") is not None:
-        return importlib.import_module("nbx_conformance.cli").conformance
-
-    @click.command(
-        "conformance",
-        context_settings={"ignore_unknown_options": True},
-        help="Run the conformance suite (not installed).",
-    )
-    @click.argument("arguments", nargs=-1)
-    def absent(arguments: Sequence[str]) -> None:  # noqa: ARG001 - taken so that any command line gets the answer
+@click.command(
+    "conformance",
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    short_help="Check kernels, and show what has been checked.",
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def conformance(context: click.Context, arguments: tuple[str, ...]) -> None:
+    """Hand the rest of the line to the suite, which is a distribution of its own, imported only now."""
+    if importlib.util.find_spec("nbx_conformance") is None:
         stop("the conformance suite is not installed; install it with: pip install 'nbx-registry[conformance]'", FAULT)
-
-    return absent
+    group: click.Group = importlib.import_module("nbx_conformance.cli").conformance
+    with group.make_context("conformance", list(arguments), parent=context.parent) as inner:
+        group.invoke(inner)
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -28,7 +28,7 @@ def _request_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-@click.command()
+@click.command(short_help="Say which kernel runs an op, and why not the others.")
 @_request_options
 @click.option("--require", type=click.Choice(REQUIRE), help="What must have been checked about a kernel.")
 @click.option("--kernel", "pin", metavar="ID", help="Ask about this kernel alone.")
@@ -71,7 +71,7 @@ def _style(line: str) -> str:
     return marks.get(line.split(" ", 1)[0] if line[:1] != " " else line.split(None, 1)[0], "")
 
 
-@click.command()
+@click.command(short_help="Say what an op costs, and its time at best.")
 @_request_options
 @click.pass_context
 def price(
