@@ -10,9 +10,10 @@ from typing import Literal
 import click
 
 import nbx_registry as nbx
-from nbx_registry import environment
+from nbx_registry import digest, environment
 from nbx_registry.cli.console import figure_bytes, figure_flops, json_option, lines, print_json
 from nbx_registry.cli.main import FAULT, registry
+from nbx_registry.device import Device
 from nbx_registry.errors import NbxError
 
 
@@ -123,5 +124,42 @@ def _kernels(reg: nbx.Registry) -> Iterator[Finding]:
         yield Finding("problem", "kernels", problem)
 
 
-CHECKS = (_environment, _plugins, _device_files, _runtimes, _toolkits, _kernels)
+def _references(reg: nbx.Registry) -> Iterator[Finding]:
+    references = [
+        (kernel.id, reference) for kernel in reg.kernels.values() for reference in (kernel.bind, kernel.settings)
+    ]
+    references += [(f"runtime {spec.name}", spec.factory) for spec in reg.catalog.runtimes.values()]
+    references += [(f"emulator {spec.name}", spec.factory) for spec in reg.catalog.emulators.values()]
+    for about, reference in references:
+        # A kernel of this process may hold its function itself: there is nothing to locate.
+        if isinstance(reference, str):
+            try:
+                digest.locate(reference)
+            except NbxError as error:
+                yield Finding("problem", about, str(error))
+
+
+def _evidence(reg: nbx.Registry) -> Iterator[Finding]:
+    for problem in reg.catalog.evidence.check():
+        yield Finding("problem", "evidence", problem, "remove the file, or write it anew with nbx conformance run")
+    devices = [device for name in reg.devices if (device := _readable(reg, name)) is not None]
+    for kernel in reg.kernels.values():
+        for device in devices:
+            if kernel.runtimes and device.runtime not in kernel.runtimes:
+                continue
+            evidence = reg.kernel_evidence(kernel.id, device.id)
+            if evidence.stale:
+                text = f"evidence for {device.id} is stale: {evidence.stale} ({evidence.bundle})"
+                yield Finding("note", kernel.id, text, "run nbx conformance run on that device")
+
+
+def _readable(reg: nbx.Registry, name: str) -> Device | None:
+    try:
+        return reg.devices[name]
+    except NbxError:
+        # Told by the check of device files.
+        return None
+
+
+CHECKS = (_environment, _plugins, _device_files, _runtimes, _toolkits, _kernels, _references, _evidence)
 """Every check, in the order in which findings are told."""
