@@ -77,7 +77,7 @@ class Schema:
 
     @property
     def scalars(self) -> bool:
-        """Whether a Python scalar may stand for a tensor that broadcasts: it takes its dtype from an array beside it."""
+        """Whether a Python scalar may stand for a tensor that broadcasts: its dtype is that of an array beside it."""
         return sum(p.broadcast for p in self.params) > 1
 
     def input_axes(self) -> tuple[str, ...]:
