@@ -234,8 +234,8 @@ class Op:
         The outputs, then the new values of ``mut`` parameters in order: float64 (complex128) where their dtype is
         floating (complex), else in it. Raises `PluginFault` where the oracle gives what its contract does not say.
         """
-        operands = self.upcast(signature, arrays)
         with np.errstate(all="ignore"):
+            operands = self.upcast(signature, arrays)
             result = self.oracle(*operands, **(signature.attributes if attributes is None else attributes))
         results = () if result is None else cast("tuple[Any, ...]", result if isinstance(result, tuple) else (result,))
         specs = list(zip((o.name for o in self.outputs), signature.outputs, strict=True))
