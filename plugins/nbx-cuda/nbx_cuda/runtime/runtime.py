@@ -27,6 +27,9 @@ WRONG_CONTEXT = frozenset({201, 400})
 """What the driver says to a launch from a thread with no context, or with another device's: invalid context, invalid
 handle."""
 
+FOREIGN_LIMIT = 256
+"""How many streams of other libraries are remembered for a device."""
+
 
 class CudaRuntime:
     """NVIDIA devices. Making one touches nothing; a device is started at its first use.
@@ -168,7 +171,7 @@ class CudaRuntime:
         if stream is None:
             return self._device(device).default_stream
         if isinstance(stream, int):
-            return CudaStream.foreign(self._device(device).context, stream)
+            return self._device(device).foreign_stream(stream)
         if stream.device != device:
             raise NbxError(f"{stream!r} is no stream of cuda:{device}")
         return stream
@@ -202,6 +205,17 @@ class _Started:
         assert isinstance(shared_limit, int)
         self.loader = Loader(self.context, shared_limit)
         self.default_stream = CudaStream.new(self.context)
+        self._foreign: dict[int, CudaStream] = {}
+
+    def foreign_stream(self, handle: int) -> CudaStream:
+        """Return the stream of another library's handle."""
+        found = self._foreign.get(handle)
+        if found is None:
+            found = CudaStream.foreign(self.context, handle)
+            if len(self._foreign) >= FOREIGN_LIMIT:
+                self._foreign.clear()
+            self._foreign[handle] = found
+        return found
 
     def launch_failed(self, launch: Launch, arguments: tuple[Any, ...], code: int) -> None:
         """Try once more in the device's own context where that was the matter; raise `CudaError` otherwise."""

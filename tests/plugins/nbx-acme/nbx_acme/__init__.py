@@ -1,0 +1,1 @@
+"""The Acme One for nbx-registry."""

@@ -1,0 +1,1 @@
+"""Kernels of this hardware: the only modules that would import its toolkit."""
