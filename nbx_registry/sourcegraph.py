@@ -2,8 +2,8 @@
 
 Names are followed as Python would bind them: definitions, assignments and imports of the module, attributes of
 imported modules, ``module:name`` strings. A statement of the top level that acts is reached through every name it
-mentions. Where a module is used as a value, all of it is reached. The answer may hold more than what runs; it holds less
-only where something is looked up by a name put together at run time.
+mentions. Where a module is used as a value, all of it is reached. The answer may hold more than what runs; it holds
+less only where something is looked up by a name put together at run time.
 """
 
 from __future__ import annotations

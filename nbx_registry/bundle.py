@@ -1,0 +1,209 @@
+"""Evidence bundles: one file for one run of the suite on one device (or in its stead), strictly read.
+
+A bundle is sealed: ``digest`` is the SHA-256 of the canonical JSON of everything else. It shows that the file is whole,
+not who made it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from nbx_registry import jsonfile
+from nbx_registry.jsonfile import Reader
+
+FORMAT = 1
+
+Reach = Literal["here", "elsewhere", "built"]
+REACHES: tuple[str, ...] = ("here", "elsewhere", "built")
+"""Where the numbers were checked: on a device of the class; in its stead (an interpreter, another device); nowhere,
+kernels were only built."""
+
+VERDICTS: tuple[str, ...] = ("pass", "fail", "incomplete", "built")
+"""What came out for a kernel: every case passed or was skipped for a reason; one failed; not all were run; only built.
+Only ``pass`` opens a gate."""
+
+CASE_VERDICTS: tuple[str, ...] = ("pass", "fail", "fault", "skip")
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """That binding gave code for a compile target; None where the compiler does not say."""
+
+    arch: str
+    toolkit: str | None = None
+    shared_bytes: int | None = None
+    registers: int | None = None
+    threads: int | None = None
+    code: str | None = None
+    """SHA-256 of the code that does the work, as the device or its driver takes it, without the target's name: equal
+    only where two targets run the same instructions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a bundle says of one kernel, without its cases."""
+
+    kernel: str
+    op: str
+    op_digest: str
+    kernel_digest: str
+    backend: str
+    toolkit: str | None
+    built: tuple[Built, ...]
+    verdict: str
+    cases: int
+    """How many cases it has."""
+    failed: str
+    """The first case that failed, and its check; empty where none did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """One bundle, without the cases."""
+
+    path: Path
+    suite: str
+    """Version of the suite."""
+    suite_digest: str
+    created: datetime
+    device: str
+    evidence_class: str
+    handle: str | None
+    runtime: str
+    versions: Mapping[str, str]
+    """Of driver and toolkit, as the runtime gave them."""
+    reach: Reach
+    via: str
+    """How: ``device``, ``interpreter``, ``ptx sm_70 on nvidia/h200-sxm``, ..."""
+    distributions: Mapping[str, str]
+    records: Mapping[str, Record]
+    """By kernel id."""
+    digest: str
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return self.path.name
+
+
+def read(path: Path) -> Bundle:
+    """Read and check a bundle, its cases included.
+
+    Raises
+    ------
+    FileError
+        For anything malformed, naming file and key; for a digest that does not fit.
+    """
+    return parse(jsonfile.read(path), path)
+
+
+def parse(content: bytes, path: Path) -> Bundle:
+    """Check a bundle's bytes; as `read`."""
+    data = jsonfile.parse(content, path)
+    root = Reader(path, data)
+    if root.integer("format") != FORMAT:
+        root.refuse("format", f"is {data.get('format')!r}; this version reads format {FORMAT}")
+    root.known("format", "suite", "created", "device", "runtime", "reach", "via", "distributions", "kernels", "digest")
+    digest = root.hexadecimal("digest")
+    if jsonfile.digest(data, path) != digest:
+        root.refuse(
+            "digest", "does not fit the content: the file was changed after it was written; run the suite again"
+        )
+    suite = root.object("suite")
+    suite.known("version", "digest")
+    device = root.object("device")
+    device.known("id", "evidence_class", "digest", "handle", "detected")
+    device.hexadecimal("digest")
+    device.object("detected")
+    runtime = root.object("runtime")
+    runtime.known("name", "versions")
+    reach = cast("Reach", root.choice("reach", REACHES))
+    handle = device.optional_string("handle")
+    if reach == "here" and handle is None:
+        device.refuse("handle", "is null; what was checked here was checked on a device")
+    kernels = root.object("kernels")
+    return Bundle(
+        path=path,
+        suite=suite.string("version"),
+        suite_digest=suite.hexadecimal("digest"),
+        created=_time(root, "created"),
+        device=device.string("id"),
+        evidence_class=device.string("evidence_class"),
+        handle=handle,
+        runtime=runtime.string("name"),
+        versions=runtime.strings("versions"),
+        reach=reach,
+        via=root.string("via"),
+        distributions=root.strings("distributions"),
+        records={kernel: _record(kernel, kernels.object(kernel), reach) for kernel in kernels.data},
+        digest=digest,
+    )
+
+
+def write(path: Path, data: Mapping[str, Any]) -> Bundle:
+    """Seal plain data, check it as `read` would, and write it.
+
+    Raises `FileError`, and writes nothing, if it is malformed.
+    """
+    sealed = {**data, "digest": jsonfile.digest(data, path)}
+    found = parse(jsonfile.canonical(sealed), path)
+    jsonfile.write(path, sealed)
+    return found
+
+
+def _record(kernel: str, reader: Reader, reach: Reach) -> Record:
+    reader.known("op", "op_digest", "kernel_digest", "backend", "toolkit", "built", "verdict", "cases")
+    verdict = reader.choice("verdict", VERDICTS)
+    if (verdict == "built") != (reach == "built"):
+        reader.refuse("verdict", f"is {verdict!r} in a bundle whose reach is {reach!r}")
+    cases = reader.objects("cases")
+    failed = ""
+    passed = 0
+    for case in cases:
+        case.known("case", "check", "verdict", "profile", "seed", "output_digest", "seconds", "reason")
+        name, check = case.string("case"), case.string("check")
+        outcome = case.choice("verdict", CASE_VERDICTS)
+        passed += outcome == "pass"
+        if outcome in ("fail", "fault") and not failed:
+            failed = f"{name}, {check}"
+    if verdict == "pass" and (failed or not passed):
+        reader.refuse("verdict", f"is 'pass', but {'no case passed' if not failed else f'a case failed ({failed})'}")
+    if verdict == "fail" and not failed:
+        reader.refuse("verdict", "is 'fail', but no case failed")
+    return Record(
+        kernel=kernel,
+        op=reader.string("op"),
+        op_digest=reader.hexadecimal("op_digest"),
+        kernel_digest=reader.hexadecimal("kernel_digest"),
+        backend=reader.string("backend"),
+        toolkit=reader.optional_string("toolkit"),
+        built=tuple(_built(entry) for entry in reader.objects("built")),
+        verdict=verdict,
+        cases=len(cases),
+        failed=failed,
+    )
+
+
+def _built(reader: Reader) -> Built:
+    # A compiler may say more than this; what it says is kept in the file and not judged.
+    numbers = {
+        name: reader.integer(name) if reader.data.get(name) is not None else None
+        for name in ("shared_bytes", "registers", "threads")
+    }
+    code = reader.hexadecimal("code") if reader.data.get("code") is not None else None
+    return Built(reader.string("arch"), reader.optional_string("toolkit"), **numbers, code=code)
+
+
+def _time(reader: Reader, name: str) -> datetime:
+    text = reader.string(name)
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        reader.refuse(name, f"{text!r} is no ISO 8601 time")
+    if time.tzinfo is None:
+        reader.refuse(name, f"{text!r} has no time zone; write one, like +00:00")
+    return time

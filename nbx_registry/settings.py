@@ -1,0 +1,278 @@
+"""Tuned settings: launch settings proven for a kernel's key on a product, read from files.
+
+A file (``*.json``) holds entries of one device::
+
+    {"format": 1, "device": "nvidia/h200-sxm", "entries": [
+      {"kernel": "nbx-triton/softmax/rows", "key": {"N": 4096, "x.dtype": "f16"}, "settings": {"num_warps": 8},
+       "proof": {"date": "2026-11-30", "toolkit": "triton 3.6.0", "kernel_digest": "...", "deviation": 1e-3,
+                 "bound": 2e-3, "times": {"tuned_s": 1.2e-5, "default_s": 1.5e-5}}}]}
+
+The key is the kernel's launch key: each expression of ``Kernel.key`` with its value. A file or entry that is malformed
+tunes nothing and is told as a `Miss`; it never stops a call.
+"""
+
+from __future__ import annotations
+
+import datetime
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from nbx_registry import jsonfile
+from nbx_registry.errors import FileError, nearest
+from nbx_registry.jsonfile import Reader
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """How settings were proven."""
+
+    date: str
+    toolkit: str
+    deviation: float
+    """Largest error met, in the contract's measure; at most ``bound``."""
+    bound: float
+    times: Mapping[str, float]
+    """Seconds by what was timed; ``tuned_s`` are these settings."""
+    kernel_digest: str | None = None
+    """Digest of the kernel's code then; None where the file does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class TunedEntry:
+    """Settings proven for one key."""
+
+    kernel: str
+    device: str
+    key: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    proof: Proof
+    file: Path
+
+    @property
+    def seconds(self) -> float:
+        """Median seconds of one call with these settings."""
+        return self.proof.times["tuned_s"]
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """A file or entry that tunes nothing, and why."""
+
+    file: Path
+    message: str
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class SettingsStore:
+    """Tuned settings of some folders (``*.json``). All are read when one is first asked for.
+
+    Parameters
+    ----------
+    folders
+        Folders of settings; one that does not exist holds none.
+    """
+
+    def __init__(self, folders: Iterable[Path]) -> None:
+        self._folders = sorted({Path(folder) for folder in folders})
+        self._entries: dict[tuple[str, str], dict[frozenset[tuple[str, Any]], TunedEntry]] | None = None
+        self._kernels: frozenset[str] = frozenset()
+        self._misses: dict[str, Miss] = {}
+        self._lock = threading.Lock()
+
+    def has(self, kernel: str) -> bool:
+        """Return whether anything is tuned for a kernel, on whatever device."""
+        self._read()
+        return kernel in self._kernels
+
+    def lookup(
+        self,
+        kernel: str,
+        device: str,
+        names: Sequence[str],
+        values: Sequence[Any],
+        parameters: Collection[str] | None = None,
+        kernel_digest: str | Callable[[], str] | None = None,
+    ) -> TunedEntry | None:
+        """Return the settings proven for a key, or None.
+
+        Parameters
+        ----------
+        names, values
+            The kernel's key expressions and their values.
+        parameters
+            Names of the kernel's settings. An entry that sets another is a miss.
+        kernel_digest
+            Digest of the kernel's code, or what returns it. An entry proven for other code is a miss.
+        """
+        entries = self._read().get((kernel, device))
+        if entries is None:
+            return None
+        try:
+            found = entries.get(frozenset(zip(names, map(_plain, values), strict=True)))
+        except TypeError:
+            # A value that cannot be hashed is in no file.
+            return None
+        if found is None:
+            self._check_names(entries, names)
+            return None
+        if parameters is not None:
+            unknown = [name for name in found.settings if name not in parameters]
+            if unknown:
+                self._miss(
+                    found.file,
+                    f"{found.file}: settings of {kernel} for {dict(found.key)} name {unknown[0]!r}, which is none of "
+                    f"that kernel's{nearest(unknown[0], parameters)}",
+                )
+                return None
+        if kernel_digest is not None and found.proof.kernel_digest is not None:
+            digest = kernel_digest if isinstance(kernel_digest, str) else kernel_digest()
+            if digest != found.proof.kernel_digest:
+                self._miss(
+                    found.file,
+                    f"{found.file}: settings of {kernel} for {dict(found.key)} were proven for other code "
+                    f"({found.proof.kernel_digest[:8]} -> {digest[:8]}); tune again",
+                )
+                return None
+        return found
+
+    def entries(self) -> tuple[TunedEntry, ...]:
+        """Return every entry, by kernel, device and key."""
+        return tuple(
+            entry
+            for _, entries in sorted(self._read().items())
+            for _, entry in sorted(entries.items(), key=lambda item: sorted(map(repr, item[0])))
+        )
+
+    def misses(self) -> tuple[Miss, ...]:
+        """Return what was found to tune nothing so far, and why."""
+        self._read()
+        return tuple(self._misses.values())
+
+    def check(self) -> tuple[str, ...]:
+        """Read every file, and return what is wrong, in words; empty when all is well."""
+        return tuple(map(str, self.misses()))
+
+    def _check_names(self, entries: Mapping[frozenset[tuple[str, Any]], TunedEntry], names: Sequence[str]) -> None:
+        for entry in entries.values():
+            for name in entry.key:
+                if name not in names:
+                    self._miss(
+                        entry.file,
+                        f"{entry.file}: key of {entry.kernel} names {name!r}, which is no part of its launch key"
+                        f"{nearest(name, names)}; the key is {', '.join(names)}",
+                    )
+            for name in names:
+                if name not in entry.key:
+                    self._miss(entry.file, f"{entry.file}: key {dict(entry.key)} of {entry.kernel} leaves out {name!r}")
+
+    def _miss(self, file: Path, message: str) -> None:
+        self._misses.setdefault(message, Miss(file, message))
+
+    def _read(self) -> dict[tuple[str, str], dict[frozenset[tuple[str, Any]], TunedEntry]]:
+        if self._entries is None:
+            with self._lock:
+                if self._entries is None:
+                    self._entries = self._read_all()
+        return self._entries
+
+    def _read_all(self) -> dict[tuple[str, str], dict[frozenset[tuple[str, Any]], TunedEntry]]:
+        found: dict[tuple[str, str], dict[frozenset[tuple[str, Any]], TunedEntry]] = {}
+        for path in (path for folder in self._folders for path in sorted(folder.glob("*.json"))):
+            try:
+                root = Reader(path, jsonfile.parse(jsonfile.read(path), path))
+                root.known("format", "device", "entries")
+                if root.integer("format") != FORMAT:
+                    root.refuse("format", f"is {root.data['format']}; this version reads format {FORMAT}")
+                device = root.string("device")
+                readers = root.objects("entries")
+            except FileError as error:
+                self._miss(path, str(error))
+                continue
+            for reader in readers:
+                try:
+                    entry = read_entry(reader, device)
+                except FileError as error:
+                    self._miss(path, str(error))
+                    continue
+                place = found.setdefault((entry.kernel, device), {})
+                key = frozenset(entry.key.items())
+                other = place.get(key)
+                # Proven twice, the later proof counts; of one day, the later file.
+                if other is None or (other.proof.date, str(other.file)) <= (entry.proof.date, str(path)):
+                    place[key] = entry
+        self._kernels = frozenset(kernel for kernel, _ in found)
+        return found
+
+
+def read_entry(reader: Reader, device: str) -> TunedEntry:
+    """Check one entry. Raises `FileError` naming file and key."""
+    reader.known("kernel", "key", "settings", "proof")
+    keys = reader.object("key")
+    key: dict[str, Any] = {}
+    for name, value in keys.data.items():
+        if (
+            isinstance(value, int)
+            and not isinstance(value, bool)
+            and value == 0
+            and name.isidentifier()
+            and name.isupper()
+        ):
+            keys.refuse(name, "is an extent of 0: there is nothing to run, and so nothing to tune")
+        key[name] = _value(keys, name, value)
+    settings = reader.object("settings")
+    chosen = {name: _value(settings, name, value) for name, value in settings.data.items()}
+    proof = reader.object("proof")
+    proof.known("date", "toolkit", "kernel_digest", "deviation", "bound", "times")
+    times = proof.object("times")
+    seconds = {name: times.number(name) for name in times.data}
+    if not seconds.get("tuned_s"):
+        times.refuse("tuned_s", "is 0; it must be measured" if "tuned_s" in seconds else "is missing")
+    deviation, bound = proof.number("deviation"), proof.number("bound")
+    if deviation > bound:
+        proof.refuse("deviation", f"{deviation} exceeds the bound {bound}: these settings are disproven")
+    return TunedEntry(
+        kernel=reader.string("kernel"),
+        device=device,
+        key=key,
+        settings=chosen,
+        proof=Proof(
+            date=_date(proof, "date"),
+            toolkit=proof.string("toolkit"),
+            deviation=deviation,
+            bound=bound,
+            times=seconds,
+            kernel_digest=proof.hexadecimal("kernel_digest") if "kernel_digest" in proof.data else None,
+        ),
+        file=reader.path,
+    )
+
+
+def _date(reader: Reader, name: str) -> str:
+    text = reader.string(name)
+    try:
+        return datetime.date.fromisoformat(text).isoformat()
+    except ValueError:
+        reader.refuse(name, f"{text!r} is no date (YYYY-MM-DD)")
+
+
+def _value(reader: Reader, name: str, value: Any) -> Any:
+    """Return a key's or setting's value in hashable form; lists of plain values become tuples."""
+    if isinstance(value, list):
+        return tuple(_value(reader, name, item) for item in cast("list[object]", value))
+    if isinstance(value, dict):
+        reader.refuse(name, "is an object; it must be a number, string, boolean, null or a list of these")
+    return value
+
+
+def _plain(value: Any) -> Any:
+    """Return a key value as files hold it: a dtype (or anything with a short ``key``) by that, a list as a tuple."""
+    if isinstance(value, (list, tuple)):
+        return tuple(_plain(item) for item in cast("Sequence[object]", value))
+    return getattr(value, "key", value)
