@@ -1,0 +1,246 @@
+"""Attention: products by BLAS, and softmax between them on a bounded number of scores at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nbx_registry.dtypes import DType
+from nbx_registry.host.kernels.blocks import Array, working
+from nbx_registry.host.kernels.conversion import conversion
+from nbx_registry.kernel import BindContext, Launch
+
+SCORES = 1 << 17
+"""Scores held at once, elements: in float32 they stay in a core's second-level cache from pass to pass."""
+
+
+class _Rules(NamedTuple):
+    """What a signature settles."""
+
+    dtype: np.dtype[Any]
+    scale: np.floating[Any]
+    shift: int | None
+    """None, or Tk - Tq of causal attention: query i sees keys up to i + shift."""
+
+
+def scaled_dot_product_attention(context: BindContext) -> Launch:
+    """Bind attention of q[B, Hq, Tq, D] on k[B, Hkv, Tk, D], v[B, Hkv, Tk, Dv]."""
+    signature = context.signature
+    q, k, _, mask = signature.operands
+    batch, heads, queries, width = q.shape
+    groups, keys = k.shape[1], k.shape[2]
+    shift = keys - queries if signature.attributes["causal"] else None
+    rules = _rules(signature.attributes["scale"], width, q.dtype, shift)
+    # Query heads of one group share a key head: their axis is split, which needs no copy whatever the strides.
+    grouped = (batch, groups, heads // max(groups, 1), queries)
+
+    def run(q: Array, k: Array, v: Array, *rest: Array) -> None:
+        out = rest[-1]
+        given = None
+        if mask is not None:
+            hidden = np.logical_not(rest[0]) if mask.dtype.kind == "bool" else rest[0]
+            given = np.broadcast_to(hidden, (batch, heads, queries, keys)).reshape((*grouped, keys), copy=False)
+        _attend(
+            q.reshape((*grouped, width), copy=False),
+            k,
+            v,
+            given,
+            out.reshape((*grouped, v.shape[-1]), copy=False),
+            rules,
+        )
+
+    return Launch(function=run, args=signature.names)
+
+
+def decode_attention(context: BindContext) -> Launch:
+    """Bind attention of one query a sequence, q[B, Hq, D]: the heads of a group are the rows of one product."""
+    signature = context.signature
+    q, k, _, bias = signature.operands
+    batch, heads, width = q.shape
+    groups, keys = k.shape[1], k.shape[2]
+    rules = _rules(signature.attributes["scale"], width, q.dtype, None)
+    grouped = (batch, groups, 1, heads // max(groups, 1))
+    narrow = _query_rounding(q.dtype, signature.attributes["q_dtype"])
+
+    def run(q: Array, k: Array, v: Array, *rest: Array) -> None:
+        out = rest[-1]
+        q = q if narrow is None else narrow(q)
+        given = None if bias is None else np.broadcast_to(rest[0], (*grouped, keys))
+        _attend(
+            q.reshape((*grouped, width), copy=False),
+            k,
+            v,
+            given,
+            out.reshape((*grouped, v.shape[-1]), copy=False),
+            rules,
+        )
+
+    return Launch(function=run, args=signature.names)
+
+
+def decode_attention_reduce(context: BindContext) -> Launch:
+    """Bind the join of splits, in ascending order, for all rows at once."""
+    return Launch(function=_reduce, args=context.signature.names)
+
+
+def _rules(scale: float | None, width: int, dtype: DType, shift: int | None) -> _Rules:
+    wide = working(dtype)
+    return _Rules(wide, wide.type(max(width, 1) ** -0.5 if scale is None else scale), shift)
+
+
+def _query_rounding(source: DType, target: DType | None) -> Callable[[Array], Array] | None:
+    if target is None or target is source:
+        return None
+    saturate = target.name == "float16"
+    convert = conversion(source, target, saturate=saturate)
+
+    def run(q: Array) -> Array:
+        rounded = np.empty(q.shape, target.numpy)
+        convert(q, rounded)
+        if saturate:
+            # Only finite values saturate.
+            np.copyto(rounded, q, where=np.isinf(q), casting="unsafe")
+        return rounded
+
+    return run
+
+
+def _attend(q: Array, k: Array, v: Array, given: Array | None, out: Array, rules: _Rules) -> None:
+    """Write attention of q[B, G, R, Tq, D] on k[B, G, Tk, D], v[B, G, Tk, Dv] to out[B, G, R, Tq, Dv].
+
+    ``given``, [B, G, R, Tq, Tk], tells hidden keys if it is bool, else it is added to the scores.
+    """
+    batch, groups, repeats, queries, _ = q.shape
+    keys = k.shape[2]
+    if out.size == 0:
+        return
+    if keys == 0:
+        out[...] = 0
+        return
+    # As many whole sequences as fit; else whole groups of heads; else some queries of one group.
+    queries_at_once = _fitting(queries, repeats * keys)
+    groups_at_once = _fitting(groups, repeats * keys * queries)
+    batch_at_once = _fitting(batch, repeats * keys * queries * groups)
+    scratch = np.empty(batch_at_once * groups_at_once * queries_at_once * repeats * keys, rules.dtype)
+    with np.errstate(all="ignore"):
+        for b in range(0, batch, batch_at_once):
+            for g in range(0, groups, groups_at_once):
+                part = slice(b, b + batch_at_once), slice(g, g + groups_at_once)
+                wide_k = _matrices(k[part], rules.dtype)[:, :, None]
+                wide_v = _matrices(v[part], rules.dtype)[:, :, None]
+                for start in range(0, queries, queries_at_once):
+                    rows = slice(start, min(start + queries_at_once, queries))
+                    place = (*part, slice(None), rows)
+                    seen = None if given is None else given[place]
+                    _attend_block(q[place], wide_k, wide_v, seen, out[place], rules, start, scratch)
+
+
+def _attend_block(
+    q: Array,
+    k: Array,
+    v: Array,
+    given: Array | None,
+    out: Array,
+    rules: _Rules,
+    first: int,
+    scratch: Array,
+) -> None:
+    keys, queries = k.shape[3], q.shape[3]
+    if rules.shift is not None:
+        keys = min(keys, first + queries + rules.shift)
+        if keys <= 0:
+            out[...] = 0
+            return
+        k, v = k[..., :keys, :], v[..., :keys, :]
+    shape = (*q.shape[:-1], keys)
+    scores = scratch[: q.size // max(q.shape[-1], 1) * keys] if q.size else scratch[: _size(shape)]
+    scores = scores.reshape(shape)
+    scaled = np.multiply(q, rules.scale, dtype=rules.dtype, casting="unsafe")
+    np.matmul(scaled, k.swapaxes(-1, -2), out=scores)
+    if given is not None:
+        given = given[..., :keys]
+        if given.dtype == bool:
+            np.copyto(scores, -np.inf, where=given)
+        else:
+            np.add(scores, given, scores, dtype=rules.dtype, casting="unsafe")
+    if rules.shift is not None and keys > first + rules.shift + 1:
+        last: Array = np.arange(first + rules.shift, first + rules.shift + queries)
+        later: Array = np.arange(keys)[None, :] > last[:, None]
+        np.copyto(scores, -np.inf, where=later)
+    largest = np.maximum.reduce(scores, axis=-1, keepdims=True)
+    # A row of -inf has no largest score; with 0 its exponentials are 0 too.
+    np.copyto(largest, 0, where=largest == -np.inf)
+    np.subtract(scores, largest, scores)
+    np.exp(scores, scores)
+    total = np.add.reduce(scores, axis=-1, keepdims=True)
+    np.copyto(total, 1, where=total == 0)
+    direct = out.dtype == rules.dtype
+    product = np.matmul(scores, v, out=out) if direct else np.matmul(scores, v)
+    np.divide(product, total, product)
+    if not direct:
+        np.copyto(out, product, casting="unsafe")
+
+
+def _fitting(count: int, each: int) -> int:
+    return max(1, min(count, SCORES // max(each, 1)))
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    return int(np.prod(shape, dtype=np.int64))
+
+
+def _matrices(x: Array, dtype: np.dtype[Any]) -> Array:
+    """Return ``x`` in ``dtype``, its last two axes such that BLAS takes them as they lie."""
+    size = x.itemsize
+    if x.dtype == dtype and x.strides[-1] == size and x.strides[-2] >= size * x.shape[-1]:
+        return x
+    return np.ascontiguousarray(x, dtype)
+
+
+def _reduce(o: Array, m: Array, l: Array, out: Array) -> None:  # noqa: E741 - the op's name
+    rows, splits, width = o.shape
+    largest = np.full((rows, 1), -np.inf, np.float32)
+    total = np.zeros((rows, 1), np.float32)
+    acc = np.zeros((rows, width), np.float32)
+    with np.errstate(all="ignore"):
+        for s in range(splits):
+            new = np.maximum(largest, m[:, s, None])
+            # Rows that have seen nothing yet stay as they are: whatever an empty split holds is not looked at.
+            seen = new != -np.inf
+            kept = np.where(seen, np.exp(largest - new), np.float32(1))
+            added = np.exp(m[:, s, None] - new)
+            np.multiply(acc, kept, acc)
+            np.add(acc, added * o[:, s], acc, where=seen)
+            np.multiply(total, kept, total)
+            np.add(total, added * l[:, s, None], total, where=seen)
+            largest = new
+        np.divide(acc, total, acc)
+        np.copyto(acc, 0, where=total == 0)
+        np.copyto(out, acc, casting="unsafe")
+
+
+def paged_kv_append(context: BindContext) -> Launch:
+    """Bind the scatter of rows into a paged cache, rounded once to its dtype."""
+    signature = context.signature
+    new, _, pool = signature.operands
+    saturate = signature.attributes["saturate"]
+    exact = new.dtype is pool.dtype and not saturate
+    convert = conversion(new.dtype, pool.dtype, saturate=saturate)
+    page_tokens = pool.shape[2]
+
+    def run(new: Array, slot: Array, pool: Array) -> None:
+        kept = slot >= 0
+        if not kept.all():
+            new, slot = new[kept], slot[kept]
+        if new.size == 0:
+            return
+        if not exact:
+            rounded = np.empty(new.shape, pool.dtype)
+            convert(new, rounded)
+            new = rounded
+        page, position = np.divmod(slot, page_tokens)
+        pool[page, :, position] = new
+
+    return Launch(function=run, args=signature.names)

@@ -1,0 +1,62 @@
+"""Walking over arrays in blocks that stay in the cache, whatever their strides and dtypes."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from nbx_registry.dtypes import DType
+
+Array = np.ndarray[Any, Any]
+
+BLOCK = 16384
+"""Elements of a block: three float32 blocks fit a core's second-level cache, and NumPy's cost per call is a tenth."""
+
+
+def working(dtype: DType) -> np.dtype[Any]:
+    """Return the NumPy dtype that floating elements are computed in: float64 for float64, else float32."""
+    return np.dtype(np.float64) if dtype.name == "float64" else np.dtype(np.float32)
+
+
+def in_blocks(
+    x: Array, out: Array, dtype: np.dtype[Any], out_dtype: np.dtype[Any] | None = None
+) -> Generator[tuple[Array, Array], None, None]:
+    """Yield blocks of ``x`` in ``dtype`` and of ``out`` in ``out_dtype`` (the same if None): one axis, contiguous.
+
+    What is written to a block of ``out`` gets there, rounded once to its dtype. The two arrays may overlap in any way.
+    """
+    # The stubs of NumPy know no "contig".
+    op_flags: Any = (("readonly", "contig"), ("writeonly", "contig"))
+    with np.nditer(
+        (x, out),
+        flags=("external_loop", "buffered", "zerosize_ok", "copy_if_overlap"),
+        op_flags=op_flags,
+        op_dtypes=(dtype, dtype if out_dtype is None else out_dtype),
+        casting="unsafe",
+        buffersize=BLOCK,
+    ) as blocks:
+        if blocks.itersize:
+            pairs: Any = blocks
+            yield from pairs
+
+
+def as_matrices(*arrays: Array) -> Generator[tuple[Array, ...], None, None]:
+    """Yield views [rows, n] of the arrays: their leading axes, which agree, made one. Once, where strides allow that.
+
+    The last axes may differ. Arrays of rank 1 are one row.
+    """
+    lead = arrays[0].shape[:-1]
+    if len(lead) == 1:
+        yield arrays
+        return
+    try:
+        merged = tuple(np.reshape(a, (prod(lead), a.shape[-1]), copy=False) for a in arrays)
+    except ValueError:
+        # Some leading axis does not continue the next: take them one at a time.
+        for index in range(lead[0]):
+            yield from as_matrices(*(a[index] for a in arrays))
+    else:
+        yield merged
