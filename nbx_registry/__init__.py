@@ -55,7 +55,44 @@ _HOMES = {
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
-__all__ = sorted([*_HOME, "ops"])  # noqa: PLE0605 - every name is imported above for type checkers
+__all__ = [
+    "Backend",
+    "BindContext",
+    "Bound",
+    "Candidate",
+    "DType",
+    "Decision",
+    "Evidence",
+    "Fault",
+    "Kernel",
+    "Launch",
+    "LiveDevice",
+    "MissingFact",
+    "NbxError",
+    "OutOfMemory",
+    "Plan",
+    "PluginFault",
+    "Refused",
+    "Registry",
+    "Runtime",
+    "RuntimeSpec",
+    "Scalar",
+    "ScalarOf",
+    "SignatureError",
+    "Tensor",
+    "TensorSpec",
+    "UnknownName",
+    "View",
+    "Workspace",
+    "asarray",
+    "default",
+    "empty",
+    "hookimpl",
+    "load",
+    "ops",
+    "set_default",
+    "stream",
+]
 
 
 def __getattr__(name: str) -> Any:

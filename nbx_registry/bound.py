@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from nbx_registry.program import BoundProgram
 from nbx_registry.cost import Cost
 from nbx_registry.decision import Evidence
 from nbx_registry.errors import SignatureError
 from nbx_registry.kernel import Launch
+from nbx_registry.program import BoundProgram
 
 if TYPE_CHECKING:
     from nbx_registry.dispatch import Call, Dispatcher
@@ -67,7 +67,7 @@ class Bound:
         call, args = self._dispatcher.prepare(tensors, attributes, target, device, kernel, require)
         if call.bound.signature.key != self._call.bound.signature.key:
             raise SignatureError(
-                f"rebind: {call.bound.signature} is of another kind than the bound {self._call.bound.signature}; bind anew"
+                f"rebind: {call.bound.signature} is of another kind than {self._call.bound.signature}; bind anew"
             )
         self._call, self._args = call, args
         self.out, self._run = call.fix(args, target)

@@ -178,7 +178,7 @@ class GeneralCall:
         ]
         first = next((index for index, adapter in enumerate(shape.adapters) if adapter is not None), None)
         self._like = first
-        self._streams = (shape.out_adapters[0] if first is None else shape.adapters[first] or shape.out_adapters[0])
+        self._streams = shape.out_adapters[0] if first is None else shape.adapters[first] or shape.out_adapters[0]
         self._launch = _Launcher(registry, bound, array)
 
     def run(self, args: Sequence[Any], out: Any) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from nbx_registry.catalog import Catalog
+from nbx_registry.dtypes import DType
 from nbx_registry.errors import PluginFault, SignatureError
 from nbx_registry.kernel import Kernel
 from nbx_registry.signature import Signature
@@ -23,10 +24,12 @@ class Traced:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Its extents."""
         return self.spec.shape
 
     @property
-    def dtype(self) -> object:
+    def dtype(self) -> DType:
+        """Its dtype."""
         return self.spec.dtype
 
 
@@ -111,8 +114,8 @@ class Trace:
         names = [output.name for output in self._signature.op.outputs]
         if len(returned) != len(names) or not all(isinstance(t, Traced) for t in returned):
             raise PluginFault(
-                f"composite {self._kernel.id!r} returned {len(returned)} tensors; {self._signature.op.id} has {len(names)}"
-                " outputs, each a tensor made by trace.call",
+                f"composite {self._kernel.id!r} returned {len(returned)} tensors; {self._signature.op.id} has "
+                f"{len(names)} outputs, each a tensor made by trace.call",
                 where=str(self._kernel.bind),
             )
         rename: dict[str, str] = {}
@@ -128,9 +131,7 @@ class Trace:
         steps = tuple(
             Step(
                 step.signature,
-                tuple(
-                    Traced(t.spec, rename.get(t.slot, t.slot)) if isinstance(t, Traced) else t for t in step.inputs
-                ),
+                tuple(Traced(t.spec, rename.get(t.slot, t.slot)) if isinstance(t, Traced) else t for t in step.inputs),
                 tuple(rename.get(slot, slot) for slot in step.outputs),
             )
             for step in self._steps

@@ -7,6 +7,7 @@ known key finds a `Call`, which does what is left: guards, outputs, operands, la
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,7 @@ class Dispatcher:
     def __init__(self, registry: Registry, op: Op) -> None:
         self.op = op
         self._registry = registry
-        self._calls: dict[tuple[Any, ...], Call] = {}
+        self._calls: OrderedDict[tuple[Any, ...], Call] = OrderedDict()
         self._lock = threading.Lock()
         self._names = tuple(param.name for param in op.tensors)
         self._is_tensor = frozenset(self._names)
@@ -98,7 +99,7 @@ class Dispatcher:
             call = self._make(args, attributes, out, device, kernel, require)
             with self._lock:
                 while len(self._calls) >= CALL_LIMIT:
-                    self._calls.pop(next(iter(self._calls)))
+                    self._calls.popitem(last=False)
                 self._calls[found] = call
         return call, args
 
@@ -149,7 +150,9 @@ class Dispatcher:
                 places.setdefault(adapter.place(array), name)
         if len(places) > 1:
             where = ", ".join(f"{name} on {place}" for place, name in places.items())
-            raise SignatureError(f"{self.op.name}: tensors on several devices ({where}); nothing is copied unless asked")
+            raise SignatureError(
+                f"{self.op.name}: tensors on several devices ({where}); nothing is copied unless asked"
+            )
         place = next(iter(places), device or "cpu")
         if device is not None and device != place:
             raise SignatureError(

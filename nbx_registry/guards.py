@@ -9,8 +9,8 @@ from typing import Any
 from nbx_registry.decision import Candidate, Decision
 from nbx_registry.errors import Refused, SignatureError
 from nbx_registry.kernel import Kernel
-from nbx_registry.signature import Signature
 from nbx_registry.runtime import Slot
+from nbx_registry.signature import Signature
 from nbx_registry.spec import TensorSpec
 
 Address = Callable[[Any], int]
@@ -82,5 +82,6 @@ def check_index_bounds(signature: Signature, arrays: dict[str, Any]) -> None:
         if smallest < low or largest >= high:
             bad = smallest if smallest < low else largest
             raise SignatureError(
-                f"{signature.op.name}: {name} holds {bad}, outside {low}..{high - 1} ({what} is {high}); nothing was written"
+                f"{signature.op.name}: {name} holds {bad}, outside {low}..{high - 1} ({what} is {high}); "
+                "nothing was written"
             )

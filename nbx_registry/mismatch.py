@@ -195,26 +195,29 @@ class Mismatch:
     def _settle(self, signature: Signature, output: Output, spec: TensorSpec) -> None:
         """Bind what an inferred output names, or hold it against what is bound."""
         op, letter = self.op, output.letter
-        wrong = f"the infer rule of {op.id} gave {spec} for {output}"
+
+        def wrong(more: str = "") -> PluginFault:
+            return PluginFault(f"the infer rule of {op.id} gave {spec} for {output}{more}", where=op.id)
+
         if letter is None:
             if spec.dtype.name != output.dtype:
-                raise PluginFault(wrong, where=op.id)
+                raise wrong()
         elif spec.dtype.kind not in CLASSES[letter[0]]:
-            raise PluginFault(wrong, where=op.id)
+            raise wrong()
         elif signature.letters.setdefault(letter, spec.dtype) is not spec.dtype:
-            raise PluginFault(f"{wrong}, where {letter} is {signature.letters[letter]}", where=op.id)
+            raise wrong(f", where {letter} is {signature.letters[letter]}")
         axes, shape = list(output.axes), spec.shape
         if axes and isinstance(axes[0], str) and axes[0].startswith("*"):
             lead = len(shape) - len(axes) + 1
             if lead < 0 or signature.axes.setdefault(axes[0], shape[:lead]) != shape[:lead]:
-                raise PluginFault(f"{wrong}, where {axes[0]} is {signature.axes.get(axes[0])}", where=op.id)
+                raise wrong(f", where {axes[0]} is {signature.axes.get(axes[0])}")
             axes, shape = axes[1:], shape[lead:]
         if len(axes) != len(shape):
-            raise PluginFault(wrong, where=op.id)
+            raise wrong()
         for axis, extent in zip(axes, shape, strict=True):
             if isinstance(axis, Expr):
                 expected = axis.evaluate(signature.value)
             else:
                 expected = axis if isinstance(axis, int) else signature.axes.setdefault(axis, extent)
             if expected != extent:
-                raise PluginFault(f"{wrong}, where {axis} is {expected}", where=op.id)
+                raise wrong(f", where {axis} is {expected}")

@@ -59,12 +59,14 @@ class Profile:
         runtime, live = bound.runtime, bound.live
         wait = runtime is not None and live is not None and runtime.operands == "address"
         if wait:
-            assert runtime is not None and live is not None
+            assert runtime is not None
+            assert live is not None
             runtime.synchronize(live.index)
         start = time.perf_counter()
         result = call.run(args, out)
         if wait:
-            assert runtime is not None and live is not None
+            assert runtime is not None
+            assert live is not None
             runtime.synchronize(live.index)
         seconds = time.perf_counter() - start
         choice, op, target = bound.choice, bound.signature.op, bound.target

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from nbx_registry.errors import UnknownName
+from nbx_registry.schema import REQUIRED
 
 if TYPE_CHECKING:
     from nbx_registry.op import Op
@@ -87,7 +88,8 @@ def _signature(op: Op) -> inspect.Signature:
         kind(p.name, kind.POSITIONAL_OR_KEYWORD, default=None if p.optional else kind.empty) for p in op.tensors
     ]
     parameters += [
-        kind(a.name, kind.KEYWORD_ONLY, default=kind.empty if a.required else a.default) for a in op.attributes
+        kind(a.name, kind.KEYWORD_ONLY, default=kind.empty if a.default is REQUIRED else a.default)
+        for a in op.attributes
     ]
     parameters += [kind(name, kind.KEYWORD_ONLY, default=None) for name in _POLICY]
     return inspect.Signature(parameters)

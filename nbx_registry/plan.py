@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from nbx_registry import digest, dtypes
-from nbx_registry.program import BoundProgram
 from nbx_registry.dtypes import DType
 from nbx_registry.errors import FileError
 from nbx_registry.op import Op
+from nbx_registry.program import BoundProgram
 from nbx_registry.signature import Signature
 from nbx_registry.spec import TensorSpec, parse
 

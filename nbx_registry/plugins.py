@@ -109,9 +109,7 @@ def discover(block: Iterable[str] = (), extra: Sequence[Any] = ()) -> tuple[Plug
     for name in sorted(by_name):
         sources = by_name[name]
         first = sources[0]
-        plugin = Plugin(
-            name=name, distribution=first.distribution, version=first.version, module=first.module
-        )
+        plugin = Plugin(name=name, distribution=first.distribution, version=first.version, module=first.module)
         found.append(plugin)
         if name in blocked:
             plugin.state = "blocked"

@@ -39,26 +39,32 @@ class Price:
 
     @property
     def flops(self) -> int:
+        """Operations, nominal."""
         return self.cost.flops
 
     @property
     def bytes_read(self) -> int:
+        """Bytes read, nominal."""
         return self.cost.bytes_read
 
     @property
     def bytes_written(self) -> int:
+        """Bytes written, nominal."""
         return self.cost.bytes_written
 
     @property
     def least_bytes(self) -> int:
+        """The fewest bytes any implementation moves."""
         return self.cost.least_bytes
 
     @property
     def least_flops(self) -> int:
+        """The fewest operations any implementation does."""
         return self.cost.least_flops
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
+        """Specs of the outputs, as the contract infers them."""
         return self.signature.outputs
 
     @property

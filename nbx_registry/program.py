@@ -1,4 +1,4 @@
-"""Binding: a chosen kernel becomes launches over named slots, packed by its runtime. The only moment a toolkit loads."""
+"""Binding: a chosen kernel becomes launches over named slots, packed by its runtime; here toolkits load."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from nbx_registry import dtypes, expr
 from nbx_registry.composite import Traced
 from nbx_registry.errors import NbxError, OutOfMemory, PluginFault
 from nbx_registry.kernel import BindContext, Launch, ScalarOf, View
-from nbx_registry.signature import Signature
 from nbx_registry.runtime import Buffer, LiveDevice, Program, Runtime, Slot
 from nbx_registry.selection import Choice
+from nbx_registry.signature import Signature
 from nbx_registry.spec import TensorSpec
 from nbx_registry.target import Target, load
 
@@ -56,10 +56,12 @@ class BoundProgram:
 
     @property
     def workspace(self) -> tuple[Slot, ...]:
+        """The slots of workspace, temporaries of composites included."""
         return tuple(slot for slot in self.slots if slot.kind == "workspace")
 
     @property
     def settings(self) -> Mapping[str, object]:
+        """The launch settings in force."""
         return self.choice.settings
 
     def allocate_workspace(self, stream: Any = None) -> list[Buffer]:
@@ -152,7 +154,7 @@ class _Builder:
         if isinstance(result, View):
             if prefix:
                 raise PluginFault(
-                    f"{kernel.id!r} answers {signature} with a view; inside a composite use trace.permute or trace.reshape",
+                    f"{kernel.id!r} answers {signature} with a view; in a composite use trace.permute or trace.reshape",
                     where=str(kernel.bind),
                 )
             return result
@@ -240,7 +242,11 @@ class _Builder:
 
 def _renamed(launch: Launch, names: Mapping[str, str]) -> Launch:
     args = tuple(
-        names[arg] if isinstance(arg, str) else ScalarOf(names[arg.name], arg.ctype) if isinstance(arg, ScalarOf) else arg
+        names[arg]
+        if isinstance(arg, str)
+        else ScalarOf(names[arg.name], arg.ctype)
+        if isinstance(arg, ScalarOf)
+        else arg
         for arg in launch.args
     )
     return replace(launch, args=args, offsets=tuple((names[name], offset) for name, offset in launch.offsets))

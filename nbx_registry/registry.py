@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,7 +12,6 @@ from types import MappingProxyType
 from typing import Any
 
 from nbx_registry import environment, interop, plugins, tensor
-from nbx_registry.program import BoundProgram, build
 from nbx_registry.bound import Bound
 from nbx_registry.catalog import Catalog
 from nbx_registry.composite import weak_spec
@@ -26,6 +26,7 @@ from nbx_registry.op import Op
 from nbx_registry.plan import Plan, PlanEntry
 from nbx_registry.plugins import Plugin
 from nbx_registry.price import Price
+from nbx_registry.program import BoundProgram, build
 from nbx_registry.runtime import LiveDevice, Runtime
 from nbx_registry.selection import Selector
 from nbx_registry.signature import Operand, Signature
@@ -36,9 +37,7 @@ PROGRAM_LIMIT = 4096
 """How many bound programs a registry remembers."""
 
 
-def load(
-    block: Iterable[str] = (), plugins: Sequence[Any] = (), require: str | None = None
-) -> Registry:
+def load(block: Iterable[str] = (), plugins: Sequence[Any] = (), require: str | None = None) -> Registry:
     """Discover plugins and freeze a catalog.
 
     Parameters
@@ -77,7 +76,7 @@ class Registry:
         self.default_require = require
         self._selector = Selector(catalog)
         self._targets = Targets(catalog)
-        self._programs: dict[tuple[object, ...], BoundProgram] = {}
+        self._programs: OrderedDict[tuple[object, ...], BoundProgram] = OrderedDict()
         self._dispatchers: dict[str, Dispatcher] = {}
         self._lock = threading.RLock()
 
@@ -281,7 +280,7 @@ class Registry:
         bound = build(choice, signature, target)
         with self._lock:
             while len(self._programs) >= PROGRAM_LIMIT:
-                self._programs.pop(next(iter(self._programs)))
+                self._programs.popitem(last=False)
             return self._programs.setdefault(key, bound)
 
     def bind_specs(
@@ -388,9 +387,7 @@ class Registry:
             if target is None:
                 present = ", ".join(sorted(places)) or "none"
                 raise NbxError(f"the plan is for {entry.device}, which is not present here (present: {present})")
-            bound = self.program(
-                entry.signature(self.catalog.op(entry.op)), target, self.default_require, entry.kernel
-            )
+            bound = self.program(entry.signature(self.catalog.op(entry.op)), target, self.default_require, entry.kernel)
             differences = entry.differences(PlanEntry.of(bound))
             if differences:
                 raise NbxError(f"{entry.op} of the plan differs from what is here: {'; '.join(differences)}")
@@ -451,4 +448,3 @@ def _runtime_provider(name: str) -> Runtime:
 tensor.set_runtime_provider(_runtime_provider)
 
 __all__ = ["Registry", "default", "load", "set_default"]
-

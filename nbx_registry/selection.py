@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 import traceback
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,13 +25,14 @@ from nbx_registry.errors import NbxError, SignatureError, nearest
 from nbx_registry.evidence import gate, weakest
 from nbx_registry.kernel import Kernel
 from nbx_registry.op import Op
-from nbx_registry.signature import Signature
 from nbx_registry.settings import TunedEntry
+from nbx_registry.signature import Signature
 from nbx_registry.target import Target
 
 _LEVELS = {"here": 0, "elsewhere": 1, "built": 2, "none": 3}
 _SPECIFICITY = {"arch": 0, "fact": 1, "nothing": 2}
 _SPECIFIC_WORDS = {"arch": "names an arch or capability", "fact": "names a device fact", "nothing": ""}
+_HOST = "host/cpu"
 SETTLED_LIMIT = 1024
 """How many kinds of signature (dtypes, ranks, device, policy) are remembered for an op."""
 
@@ -78,7 +80,7 @@ class Selector:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._conditions: dict[str, Conditions | Fault] = {}
-        self._settled: dict[tuple[object, ...], _Settled] = {}
+        self._settled: OrderedDict[tuple[object, ...], _Settled] = OrderedDict()
         self._lock = threading.Lock()
 
     def choose(
@@ -173,7 +175,7 @@ class Selector:
             chosen=chosen,
             candidates=(*(self._candidate(e, c, pin) for e, c in accepted), *refused),
             faults=tuple(faults),
-            hints=self._hints(target, accepted, refused),
+            hints=self._hints(target, accepted),
         )
 
     def settings_key(self, kernel: Kernel, signature: Signature, target: Target) -> tuple[object, ...]:
@@ -227,7 +229,9 @@ class Selector:
     ) -> Choice | Refusal | Fault:
         kernel = entry.kernel
         if kernel.id in within:
-            return Refusal(code="PART_REFUSED", reason=f"{kernel.id} is being expanded already: it would contain itself")
+            return Refusal(
+                code="PART_REFUSED", reason=f"{kernel.id} is being expanded already: it would contain itself"
+            )
         try:
             expansion = expand(self._catalog, kernel, signature)
         except Exception as error:  # noqa: BLE001 - a plugin's function may raise anything; it becomes its fault
@@ -251,9 +255,7 @@ class Selector:
         evidence = weakest([part.evidence for part in parts]) if parts else NO_EVIDENCE
         return Choice(kernel, evidence, {}, None, expansion, tuple(parts))
 
-    def _tuned(
-        self, kernel: Kernel, conditions: Conditions, signature: Signature, target: Target
-    ) -> TunedEntry | None:
+    def _tuned(self, kernel: Kernel, conditions: Conditions, signature: Signature, target: Target) -> TunedEntry | None:
         if target.device is None or kernel.settings is None:
             return None
         store = self._catalog.settings
@@ -282,7 +284,7 @@ class Selector:
             found = self._settle_anew(signature, target, require, pin)
             with self._lock:
                 while len(self._settled) >= SETTLED_LIMIT:
-                    self._settled.pop(next(iter(self._settled)))
+                    self._settled.popitem(last=False)
                 self._settled[key] = found
         return found
 
@@ -317,7 +319,7 @@ class Selector:
         if kernel.runtimes and target.runtime_name not in kernel.runtimes:
             entry.refusal = Refusal(
                 code="RUNTIME",
-                reason=f"launched through {' or '.join(kernel.runtimes)}; {target.name} is driven by {target.runtime_name}",
+                reason=f"launched through {' or '.join(kernel.runtimes)}; {target.name} uses {target.runtime_name}",
                 would_run_if=f"the tensors were on a device of {' or '.join(kernel.runtimes)}",
             )
             return entry
@@ -356,17 +358,21 @@ class Selector:
         return gate(evidence, require, kernel=kernel.id, device=target.name)
 
     def evidence(self, kernel: Kernel, target: Target) -> Evidence:
-        """Return what has been checked about a kernel on a target's evidence class; composites have none of their own."""
+        """Return what has been checked about a kernel for a target; a composite has nothing of its own."""
         if target.device is None or not isinstance(kernel.bind, str):
             return NO_EVIDENCE
+        bind, op = kernel.bind, self._catalog.op(kernel.op)
         backend = self._catalog.backends.get(kernel.backend)
+        toolkit = backend.distribution if backend is not None and target.present else None
+        # A view runs nothing on a device: what its check on the host showed holds for every one.
+        view = kernel.backend == "view"
         return self._catalog.evidence.level(
             kernel,
-            op_digest=self._catalog.op(kernel.op).digest,
-            kernel_digest=lambda: digest.source_digest(str(kernel.bind)),
-            device=target.device,
-            live=target.live,
-            toolkit=backend.distribution if backend is not None and target.present else None,
+            op_digest=lambda: op.digest,
+            kernel_digest=lambda: digest.source_digest(bind),
+            device=self._catalog.devices[_HOST] if view else target.device,
+            live=None if view else target.live,
+            toolkit=toolkit,
         )
 
     def _runtime_way(self, target: Target) -> str:
@@ -393,9 +399,7 @@ class Selector:
             traceback="".join(traceback.format_exception(cause)),
         )
 
-    def _hints(
-        self, target: Target, accepted: Sequence[tuple[_Entry, Choice]], refused: Sequence[Candidate]
-    ) -> tuple[str, ...]:
+    def _hints(self, target: Target, accepted: Sequence[tuple[_Entry, Choice]]) -> tuple[str, ...]:
         if accepted or target.device is None:
             return ()
         hints: list[str] = []

@@ -103,11 +103,16 @@ class TensorSpec:
         return TensorSpec(self.dtype, self.shape, self.strides, self.offset, align)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, TensorSpec) and self._key() == other._key()
+        return isinstance(other, TensorSpec) and self._key == other._key
 
     def __hash__(self) -> int:
-        return hash(self._key())
+        return self._hash
 
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self._key)
+
+    @cached_property
     def _key(self) -> tuple[object, ...]:
         return (self.dtype.name, self.shape, self.strides, self.offset, self.align, self.weak)
 

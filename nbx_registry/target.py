@@ -107,14 +107,16 @@ class Targets:
             return Target(name, runtime_name, None, why=str(error))
         devices = runtime.devices()
         if index >= len(devices):
-            absent = runtime.why_absent() or f"{runtime_name} has {len(devices)} device(s); the last is {len(devices) - 1}"
+            absent = (
+                runtime.why_absent() or f"{runtime_name} has {len(devices)} device(s); the last is {len(devices) - 1}"
+            )
             return Target(name, runtime_name, None, runtime=None, why=absent)
         live = devices[index]
         device = self._catalog.devices.match(live)
         if device is None:
             why = (
-                f"no device file matches {live.name!r} ({live.arch}); write one (docs/how-to/write-a-device-file.md) in a "
-                f"plugin or in the user folder of device files"
+                f"no device file matches {live.name!r} ({live.arch}); write one "
+                "(docs/how-to/write-a-device-file.md) in a plugin or in the user folder of device files"
             )
             return Target(name, runtime_name, None, live, runtime, why)
         return Target(name, runtime_name, device, live, runtime)
@@ -133,6 +135,4 @@ def load(reference: str) -> object:
     except NbxError:
         raise
     except Exception as error:
-        raise PluginFault(
-            f"loading {reference!r} raised {type(error).__name__}: {error}", where=reference
-        ) from error
+        raise PluginFault(f"loading {reference!r} raised {type(error).__name__}: {error}", where=reference) from error

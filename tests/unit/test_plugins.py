@@ -69,7 +69,7 @@ def test_a_hook_that_raises_is_quarantined_with_its_traceback() -> None:
 
 
 def test_an_unknown_hook_names_the_nearest() -> None:
-    bad = SimpleNamespace(name="bad", NBX_HOOKS=1, nbx_register_kernel=hookimpl(lambda: []))
+    bad = SimpleNamespace(name="bad", NBX_HOOKS=1, nbx_register_kernel=hookimpl(list))
     bad.nbx_register_kernel.__name__ = "nbx_register_kernel"
     plugin = found(bad)["bad"]
     assert plugin.state == "quarantined"
@@ -90,7 +90,7 @@ def test_a_kernel_id_claimed_by_its_owner_stays() -> None:
     assert "nbx-host and thief" in both["thief"].reason
 
 
-@pytest.mark.parametrize("order", itertools.permutations(["a", "b", "c"]))
+@pytest.mark.parametrize("order", list(itertools.permutations("abc")), ids="".join)
 def test_an_id_nobody_owns_takes_out_all_who_claim_it_in_any_order(order: tuple[str, ...]) -> None:
     made = {
         "a": make("a", kernels=[kernel("shared/add/x")]),

@@ -1,0 +1,193 @@
+"""Selection: the order of the candidates, the codes of the refused, faults, composites."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from making import add, host_kernel, made, plugin
+
+import nbx_registry as nbx
+from nbx_registry.errors import MissingFact
+from nbx_registry.kernel import Backend, Kernel
+
+SPECS = ("float32[63, 127]", "float32[127]")
+
+
+def decide(*kernels: Kernel, require: str = "any", specs: tuple[str, ...] = SPECS, **keywords: Any) -> nbx.Decision:
+    reg = nbx.load(plugins=[made("made", *kernels)], block=[k for k in nbx.load().kernels if "/add/" in k])
+    return reg.decide("add", *specs, require=require, **keywords)
+
+
+def only(decision: nbx.Decision) -> list[nbx.Candidate]:
+    return [c for c in decision.candidates if c.kernel.startswith("made/")]
+
+
+@pytest.mark.parametrize(
+    ("when", "code", "reason"),
+    [
+        ("x1.dtype in (float16, bfloat16)", "DTYPE", "float32"),
+        ("x1.rank == 3", "SHAPE", "x1.rank = 2"),
+        ("out.size <= 1000", "SHAPE", "out.size = 8001"),
+        ("x1.align >= 64", "LAYOUT", "x1.align = 16"),
+        ("device.arch == 'sm_90'", "ARCH", "sm_90"),
+        ("device.matrix_unit.m8n8k4", "FACT_MISSING", "matrix_unit.m8n8k4"),
+    ],
+)
+def test_a_failed_clause_has_its_code_and_its_values(when: str, code: str, reason: str) -> None:
+    decision = decide(host_kernel("made/add/x", add, when=(when,)))
+    (candidate,) = only(decision)
+    assert decision.chosen is None
+    assert candidate.code == code
+    assert reason in candidate.reason
+    assert candidate.would_run_if
+
+
+def test_what_was_never_checked_is_refused_last_of_all() -> None:
+    unchecked = host_kernel("made/add/unchecked", add)
+    wrong = host_kernel("made/add/wrong", add, when=("x1.dtype is float16" if False else "x1.dtype == float16",))
+    codes = {c.kernel: c.code for c in only(decide(unchecked, wrong, require="checked"))}
+    assert codes == {"made/add/unchecked": "EVIDENCE", "made/add/wrong": "DTYPE"}
+
+
+def test_the_more_specific_comes_before_the_preferred_before_the_id() -> None:
+    kernels = [
+        host_kernel("made/add/a", add),
+        host_kernel("made/add/b", add, preference=5),
+        host_kernel("made/add/c", add, when=("device.runtime == 'host'", "device.id == 'host/cpu'")),
+    ]
+    accepted = [c.kernel for c in only(decide(*kernels)) if c.accepted]
+    assert accepted == ["made/add/c", "made/add/b", "made/add/a"]
+
+
+def test_a_pin_gets_its_kernel_or_its_refusal() -> None:
+    small = host_kernel("made/add/small", add, when=("out.size <= 10",))
+    large = host_kernel("made/add/large", add, preference=9)
+    decision = decide(small, large, kernel="made/add/small")
+    assert decision.chosen is None
+    assert decision.candidate("made/add/small").code == "SHAPE"
+    assert decision.candidate("made/add/large").code == "NOT_PINNED"
+
+
+def test_a_pin_of_another_op_or_of_none_is_named() -> None:
+    reg = nbx.load()
+    with pytest.raises(nbx.SignatureError, match="implements multiply@1"):
+        reg.decide("add", *SPECS, kernel="nbx-host/multiply/numpy")
+    with pytest.raises(nbx.UnknownName, match="did you mean 'nbx-host/multiply/numpy'"):
+        reg.decide("add", *SPECS, kernel="nbx-host/multipy/numpy")
+
+
+def test_another_runtime_is_said_before_conditions_are_looked_at() -> None:
+    decision = decide(host_kernel("made/add/x", add, when=("x1.rank == 9",)), device="nvidia/h200-sxm")
+    assert only(decision)[0].code == "RUNTIME"
+
+
+def test_a_missing_runtime_is_a_refusal_with_a_way_out() -> None:
+    decision = nbx.load().decide("add", *SPECS, device="tpu:0")
+    assert decision.chosen is None
+    assert {c.code for c in decision.candidates} <= {"RUNTIME", "RUNTIME_MISSING"}
+
+
+def test_a_missing_toolkit_is_a_refusal_on_a_live_device_and_none_from_a_file() -> None:
+    backend = Backend(name="lacking", modules=("no_such_toolkit",), install="pip install no-such-toolkit")
+    kernel = host_kernel("lacking/add/x", add, backend="lacking")
+    reg = nbx.load(plugins=[plugin("lacking", backends=[backend], kernels=[kernel])])
+    here = reg.decide("add", *SPECS, require="any").candidate("lacking/add/x")
+    assert here.code == "TOOLKIT_MISSING"
+    assert here.would_run_if == "pip install no-such-toolkit"
+    assert reg.decide("add", *SPECS, require="any", device="host/cpu").candidate("lacking/add/x").accepted
+
+
+def test_a_condition_over_an_unknown_name_is_a_fault_of_the_plugin() -> None:
+    decision = decide(host_kernel("made/add/x", add, when=("Q <= 4",)), host_kernel("made/add/y", add))
+    assert decision.chosen is None
+    assert "'Q'" in decision.faults[0].message
+    assert decision.faults[0].plugin == "made"
+
+
+def test_a_condition_that_raises_is_a_fault_and_never_skipped() -> None:
+    bad = host_kernel("made/add/x", add, when=("out.size // (x1.rank - 2) == 1",), preference=-9)
+    reg = nbx.load(plugins=[made("made", bad, host_kernel("made/add/y", add))])
+    decision = reg.decide("add", *SPECS, require="any")
+    assert decision.faults
+    assert "Traceback" in decision.faults[0].traceback or decision.faults[0].traceback
+    x = np.ones((63, 127), np.float32)
+    with pytest.raises(nbx.PluginFault, match="made/add/x"):
+        reg.call("add", x, x, require="any")
+    blocked = nbx.load(plugins=[made("made", bad, host_kernel("made/add/y", add))], block=["made/add/x"])
+    assert blocked.decide("add", *SPECS, require="any").candidate("made/add/x").code == "BLOCKED"
+    np.testing.assert_array_equal(blocked.call("add", x, x, require="any"), x + x)
+
+
+def test_a_binder_that_raises_is_a_fault() -> None:
+    def bind(context: Any) -> Any:
+        raise KeyError("by design")
+
+    reg = nbx.load(plugins=[made("made", host_kernel("made/add/x", add, bind=bind, preference=9))])
+    x = np.ones(3, np.float32)
+    with pytest.raises(nbx.PluginFault, match="KeyError: 'by design'"):
+        reg.call("add", x, x, require="any")
+
+
+def test_a_missing_fact_is_no_default() -> None:
+    with pytest.raises(MissingFact, match=r"memory\.bandwith.*memory\.bandwidth_bytes_per_s"):
+        nbx.load().devices["nvidia/h200-sxm"].fact("memory.bandwith_bytes_per_s")
+
+
+def test_decide_and_call_choose_the_same() -> None:
+    reg = nbx.load()
+    x = np.ones((3, 5), np.float32)
+    decision = reg.decide("add", x, x)
+    bound = reg.bind("add", x, x)
+    assert bound.kernel == decision.chosen
+
+
+@pytest.mark.parametrize("require", ["chekced", "", "Checked"])
+def test_an_unknown_policy_is_named(require: str) -> None:
+    with pytest.raises(nbx.SignatureError, match="require="):
+        nbx.load().decide("add", *SPECS, require=require)
+
+
+def linear_of_parts(trace: Any, x: Any, w: Any, bias: Any, *, activation: Any) -> Any:
+    return trace.call("add", trace.call("matmul", x, trace.permute(w, (1, 0))), bias)
+
+
+def composite(**changes: Any) -> Kernel:
+    return Kernel(
+        **{
+            "id": "made/linear/parts",
+            "op": "linear@1",
+            "backend": "composite",
+            "runtimes": (),
+            "bind": linear_of_parts,
+            "parts": ("matmul@1", "add@1"),
+            "when": ("bias.given", "activation == None"),
+            **changes,
+        }
+    )
+
+
+def test_a_composite_runs_its_parts_and_shows_them() -> None:
+    reg = nbx.load(plugins=[made("made", composite())])
+    rng = np.random.default_rng(3)
+    x, w, bias = (rng.standard_normal(shape, dtype=np.float32) for shape in ((3, 5, 7), (4, 7), (4,)))
+    y = reg.call("linear", x, w, bias, kernel="made/linear/parts", require="any")
+    np.testing.assert_allclose(y, x @ w.T + bias, rtol=1e-5)
+    candidate = reg.decide("linear", x, w, bias, require="any").candidate("made/linear/parts")
+    assert "nbx-host/matmul/numpy" in " ".join(candidate.rank)
+    assert candidate.evidence.level == reg.decide("matmul", x, w.T).candidates[0].evidence.level
+
+
+def test_a_composite_whose_part_has_no_kernel_names_the_part() -> None:
+    reg = nbx.load(plugins=[made("made", composite())], block=[k for k in nbx.load().kernels if "/matmul/" in k])
+    decision = reg.decide("linear", "float32[3, 7]", "float32[4, 7]", "float32[4]", require="any")
+    candidate = decision.candidate("made/linear/parts")
+    assert candidate.code == "PART_REFUSED"
+    assert "matmul" in candidate.reason
+
+
+def test_a_composite_that_calls_what_it_does_not_declare_is_a_fault() -> None:
+    reg = nbx.load(plugins=[made("made", composite(parts=("matmul@1",)))])
+    decision = reg.decide("linear", "float32[3, 7]", "float32[4, 7]", "float32[4]", require="any")
+    assert "add@1" in decision.faults[0].message
