@@ -30,7 +30,8 @@ class Execution:
     outputs, mutated
         Values by name, of the outputs and of the parameters written in place.
     allocations
-        Allocations the runtime counted, and their bytes, while the program was enqueued and ran.
+        Allocations the runtime counted, and their bytes, while the program was enqueued and ran; not counted where it
+        ran behind a delay.
     """
 
     contents: Mapping[str, Contents]
@@ -71,8 +72,11 @@ class Bench:
         for buffer in self.buffers.values():
             buffer.upload(stream)
         self.runtime.synchronize(self.index)
-        counted = self._launch(stream)
+        before = self.runtime.memory(self.index)
+        self._launch(stream)
         self.runtime.synchronize(self.index)
+        after = self.runtime.memory(self.index)
+        counted = (after.allocations - before.allocations, after.allocated_bytes - before.allocated_bytes)
         return self._read(stream, counted)
 
     def lags(self, seconds: float) -> bool:
@@ -108,10 +112,10 @@ class Bench:
             buffer = self.buffers.get(slot.name)
             if buffer is not None and slot.kind == "input":
                 self.runtime.copy(self.index, buffer.memory.address, staged[slot.name].address, buffer.nbytes, stream)
-        counted = self._launch(stream)
+        self._launch(stream)
         enqueued = time.perf_counter() - began
         stream.synchronize()
-        return self._read(stream, counted) if enqueued < seconds else None
+        return self._read(stream, (0, 0)) if enqueued < seconds else None
 
     def _stage(self, buffer: GuardedBuffer) -> DeviceMemory:
         return DeviceMemory(self.runtime, self.index, buffer.nbytes)
@@ -129,17 +133,14 @@ class Bench:
             else:
                 buffer.prepare(None, guard=guard, poison=poison)
 
-    def _launch(self, stream: Stream) -> tuple[int, int]:
+    def _launch(self, stream: Stream) -> None:
         bound = self.bound
         if bound.program is None:
-            return 0, 0
+            return
         arguments = [self._operand(slot) for slot in self.slots if slot.kind != "workspace"]
         workspace = [_Scratch(self.buffers[slot.name]) for slot in bound.workspace]
         operands = bound.operands(arguments, workspace)
-        before = self.runtime.memory(self.index)
         bound.program.run(operands, stream.handle)
-        after = self.runtime.memory(self.index)
-        return after.allocations - before.allocations, after.allocated_bytes - before.allocated_bytes
 
     def _operand(self, slot: Slot) -> Any:
         buffer = self.buffers.get(slot.name)

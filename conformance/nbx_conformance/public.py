@@ -1,6 +1,6 @@
 """The public path: a case's arrays as a caller would pass them to ``Registry.call``, over guarded buffers.
 
-Whatever the runtime, the arrays are `nbx_registry.Tensor` objects in the runtime's own memory.
+They are `nbx_registry.Tensor` objects in the runtime's own memory, or, on the host, NumPy arrays over it.
 """
 
 from __future__ import annotations
@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-import numpy as np
-
-from nbx_conformance.buffers import PATTERNS, POISON, DeviceMemory, GuardedBuffer
+from nbx_conformance.buffers import PATTERNS, POISON, Allocator, DeviceMemory, GuardedBuffer, HostMemory
 from nbx_conformance.trial import Site, Trial
 from nbx_registry import registry as registry_module
 from nbx_registry.runtime import Runtime
@@ -25,7 +24,7 @@ class Call:
     """Arguments of one call, by parameter, and the buffers behind them."""
 
     arguments: Mapping[str, Any]
-    outputs: tuple[Tensor, ...]
+    outputs: tuple[Any, ...]
     buffers: Mapping[str, GuardedBuffer]
 
     @property
@@ -39,16 +38,22 @@ class Call:
         return "; ".join(str(damage) for damage in found if damage is not None)
 
 
-def prepare(trial: Trial, outputs: tuple[TensorSpec, ...] = ()) -> Call:
-    """Put a case's first inputs into guarded buffers, and poisoned outputs of the given specs beside them."""
+def prepare(trial: Trial, outputs: tuple[TensorSpec, ...] = (), *, tensors: bool = False) -> Call:
+    """Put a case's first inputs into guarded buffers, and poisoned outputs of the given specs beside them.
+
+    ``tensors`` asks for the project's own tensors on the host too: what is then made for a call is made by the runtime.
+    """
     runtime, index, place = device_of(trial.site)
     buffers: dict[str, GuardedBuffer] = {}
+    allocate: Allocator = HostMemory if place == "cpu" else partial(DeviceMemory, runtime, index)
 
-    def put(name: str, spec: TensorSpec, values: Any) -> Tensor:
-        buffer = GuardedBuffer(name, spec, lambda nbytes: DeviceMemory(runtime, index, nbytes))
+    def put(name: str, spec: TensorSpec, values: Any) -> Any:
+        buffer = GuardedBuffer(name, spec, allocate)
         buffer.prepare(values, guard=PATTERNS[0], poison=POISON[0])
         buffer.upload()
         buffers[name] = buffer
+        if place == "cpu" and not tensors:
+            return buffer.operand()
         borrowed = Borrowed(buffer.address, buffer.end - buffer.start, index, buffer)
         return Tensor(borrowed, TensorSpec(spec.dtype, spec.shape, spec.strides), place, runtime)
 
@@ -88,11 +93,6 @@ def device_of(site: Site) -> tuple[Runtime, int, str]:
     assert target.runtime is not None
     assert target.live is not None
     return target.runtime, target.live.index, target.live.handle
-
-
-def values_of(tensor: Any) -> np.ndarray[Any, np.dtype[Any]]:
-    """Return a result's elements on the host."""
-    return tensor.numpy() if isinstance(tensor, Tensor) else np.asarray(tensor)
 
 
 @contextmanager

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+import numpy as np
+
 from nbx_conformance.cases import FOLDER, Case, CaseTable, Size
 from nbx_conformance.checks import CHECKS, built, refusals
 from nbx_conformance.checks.judge import judge
@@ -138,6 +140,12 @@ def items(site: Site, selection: Selection) -> list[Item]:
 
 def execute(site: Site, item: Item) -> Record:
     """Try one kernel on one case with every check."""
+    # Special values make NumPy complain of what the case asks for, in the oracle and in kernels of the host.
+    with np.errstate(all="ignore"):
+        return _execute(site, item)
+
+
+def _execute(site: Site, item: Item) -> Record:
     trial = Trial(site, item.kernel, item.case)
     began = time.perf_counter()
     outcomes = list(_outcomes(trial))
@@ -162,9 +170,7 @@ def execute(site: Site, item: Item) -> Record:
 
 def _outcomes(trial: Trial) -> Iterable[Outcome]:
     if trial.case.refuses:
-        outcome = refusals.of_contract(trial)
-        # Where the error needs a call and none can be made, the contract's own answer has been seen: nothing to add.
-        yield outcome or Outcome(refusals.NAME, "refused", "the error needs a call through the registry")
+        yield refusals.of_contract(trial)
         return
     try:
         bound = trial.bound

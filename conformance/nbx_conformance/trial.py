@@ -61,6 +61,7 @@ class Site:
     reach: Reach
     via: str
     emulator: Runtime | None = None
+    _lags: bool | None = None
     _problems: OrderedDict[tuple[str, str], Problem] = field(default_factory=OrderedDict[tuple[str, str], Problem])
 
     @property
@@ -83,6 +84,12 @@ class Site:
         if kernel.backend == "view":
             return True
         return kernel.backend == emulator.backend and bool(set(kernel.runtimes) & set(emulator.runtimes))
+
+    def lags(self, bench: Bench, seconds: float) -> bool:
+        """Whether a stream here can be busy while its caller goes on; tried once."""
+        if self._lags is None:
+            self._lags = bench.lags(seconds)
+        return self._lags
 
     def problem(self, case: Case) -> Problem:
         """Return the case's problem, made if new."""

@@ -48,7 +48,8 @@ def generate(spec: TensorSpec, strategy: Strategy, rng: np.random.Generator, rep
     if not set(missing) <= set(parameters):
         raise FileError(f"value strategy {name!r} needs {', '.join(missing)}")
     values = maker(Wanted(kept, spec.dtype, rng, repetition), **parameters)
-    return np.ascontiguousarray(np.broadcast_to(values, spec.shape))
+    # Not ascontiguousarray, which gives a tensor without axes one.
+    return np.array(np.broadcast_to(values, spec.shape), order="C")
 
 
 def split(strategy: object) -> tuple[str, dict[str, Any]]:

@@ -23,7 +23,7 @@ def _program(trial: Trial) -> str:
 
 def _call(trial: Trial) -> str:
     runtime, index, _ = public.device_of(trial.site)
-    prepared = public.prepare(trial)
+    prepared = public.prepare(trial, tensors=True)
     # The first call may bind and pack; what a call costs is what the second one asks for.
     public.call(trial, prepared)
     before = runtime.memory(index)

@@ -18,24 +18,23 @@ OF_DEVICE: Final = frozenset({"CAPABILITY", "DEVICE", "ARCH", "FACT_MISSING"})
 """Codes that say which devices it is not for."""
 
 
-def of_contract(trial: Trial) -> Outcome | None:
-    """Check a case that no kernel may compute: the specified error comes, and nothing is written.
-
-    None where the error needs a call, and the device cannot be called here.
-    """
+def of_contract(trial: Trial) -> Outcome:
+    """Check a case that no kernel may compute: the specified error comes, and nothing is written."""
     case = trial.case
     try:
         outputs = trial.problem.signature.outputs
     except SignatureError as error:
         return Outcome(NAME, "fail" if (wrong := _unspecified(case, error)) else "refused", wrong or message(error))
     if not trial.site.public:
-        return None
+        return Outcome(NAME, "refused", f"{case.refuses}: not asked: the error needs a call through the registry")
     prepared = public.prepare(trial, outputs)
     try:
         public.call(trial, prepared, out=prepared.out)
     except NbxError as error:
         wrong = _unspecified(case, error) or _written(prepared, error)
         return Outcome(NAME, "fail" if wrong else "refused", wrong or message(error))
+    except Exception as error:  # noqa: BLE001 - whatever came instead of the error that is specified is the finding
+        return Outcome(NAME, "error", f"{message(error)} came, not an error with the code {case.refuses}")
     return Outcome(NAME, "fail", f"computed, but {case.refuses} was to come: {case.source}")
 
 
