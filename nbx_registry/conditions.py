@@ -7,14 +7,12 @@ it asks for ``.given``: then the tensor's other fields are None to it.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from types import CodeType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
-from nbx_registry import expr
+from nbx_registry import dtypes, expr
 from nbx_registry.contradiction import contradiction
 from nbx_registry.decision import Refusal
 from nbx_registry.dtypes import DType
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
     from nbx_registry.device import Device
 
 Specificity = Literal["arch", "fact", "nothing"]
-_Runner = Callable[[Signature, "Device | None"], int]
+_Test = Callable[[Signature, "Device | None"], Any]
 
 # Names of ``device.`` that say which product or compile target it is, rather than what it can do.
 _IDENTITY = frozenset({"id", "vendor", "arch", "runtime", "evidence_class"})
@@ -50,20 +48,6 @@ class Clause:
     def text(self) -> str:
         """The clause as written."""
         return self.rule.text
-
-
-class _Failed(NamedTuple):
-    """A clause that does not hold, with what it raised; or that there is none."""
-
-    clause: Clause | None
-    error: Exception | None = None
-
-    @property
-    def order(self) -> int:
-        return sys.maxsize if self.clause is None else self.clause.index
-
-
-_NOTHING_FAILED = _Failed(None)
 
 
 class Conditions:
@@ -114,23 +98,25 @@ class Conditions:
         A clause on a device fact that nobody stated is refused with ``FACT_MISSING``. Raises `PluginFault` where a
         clause raises anything else.
         """
-        first = min(
-            self._first(True, signature, device), self._first(False, signature, device), key=lambda failed: failed.order
-        )
-        return self._refusal(first, signature, device)
+        return self._run(self.clauses, self._tests, signature, device)
 
     def static_failed(self, signature: Signature, device: Device | None) -> Refusal | None:
         """Return the refusal of the first static clause that does not hold; as `failed`."""
-        return self._refusal(self._first(True, signature, device), signature, device)
+        return self._run(self.static, self._static, signature, device)
 
     def dynamic_ok(self, signature: Signature, device: Device | None) -> bool:
         """Return whether every dynamic clause holds. Raises `PluginFault` where one raises."""
+        position = 0
         try:
-            return self._dynamic(signature, device) < 0
+            for test in self._dynamic:
+                if not test(signature, device):
+                    return False
+                position += 1
         except MissingFact:
             return False
         except Exception as error:
-            raise self._fault(self.dynamic[_line_of(error)], error) from error
+            raise self._fault(self.dynamic[position], error) from error
+        return True
 
     def key(self, signature: Signature, device: Device | None) -> tuple[Any, ...]:
         """Return the values of the launch key, as plain data: a dtype is its short key, what is left out None.
@@ -163,12 +149,16 @@ class Conditions:
         return rule
 
     @cached_property
-    def _static(self) -> _Runner:
-        return _compile_clauses(self.op, self.static)
+    def _tests(self) -> tuple[_Test, ...]:
+        return tuple(_compile_clause(self.op, clause.rule) for clause in self.clauses)
 
     @cached_property
-    def _dynamic(self) -> _Runner:
-        return _compile_clauses(self.op, self.dynamic)
+    def _static(self) -> tuple[_Test, ...]:
+        return tuple(self._tests[clause.index] for clause in self.static)
+
+    @cached_property
+    def _dynamic(self) -> tuple[_Test, ...]:
+        return tuple(self._tests[clause.index] for clause in self.dynamic)
 
     @cached_property
     def _key(self) -> Callable[[Signature, Device | None], tuple[Any, ...]]:
@@ -176,27 +166,25 @@ class Conditions:
 
     # What a clause that does not hold says.
 
-    def _first(self, static: bool, signature: Signature, device: Device | None) -> _Failed:
-        """Find the first clause of a kind that does not hold or that raises."""
-        clauses = self.static if static else self.dynamic
+    def _run(
+        self, clauses: tuple[Clause, ...], tests: tuple[_Test, ...], signature: Signature, device: Device | None
+    ) -> Refusal | None:
+        position = 0
         try:
-            position = (self._static if static else self._dynamic)(signature, device)
-        except Exception as error:  # noqa: BLE001 - kept: `_refusal` raises it, unless an earlier clause does not hold
-            return _Failed(clauses[_line_of(error)], error)
-        return _Failed(clauses[position]) if position >= 0 else _NOTHING_FAILED
-
-    def _refusal(self, failed: _Failed, signature: Signature, device: Device | None) -> Refusal | None:
-        clause, error = failed.clause, failed.error
-        if clause is None:
-            return None
-        if isinstance(error, MissingFact):
+            for test in tests:
+                if not test(signature, device):
+                    return self._refusal(clauses[position], signature, device)
+                position += 1
+        except MissingFact as error:
+            text = clauses[position].text
             return Refusal(
-                code="FACT_MISSING",
-                reason=f"{clause.text}: {error}",
-                would_run_if=f"the fact were stated, and {clause.text}",
+                code="FACT_MISSING", reason=f"{text}: {error}", would_run_if=f"the fact were stated, and {text}"
             )
-        if error is not None:
-            raise self._fault(clause, error) from error
+        except Exception as error:
+            raise self._fault(clauses[position], error) from error
+        return None
+
+    def _refusal(self, clause: Clause, signature: Signature, device: Device | None) -> Refusal:
         if clause.rule.node.kind == "name" and clause.code == "CAPABILITY" and device is not None:
             (name,) = clause.rule.names
             capability = name.removeprefix("device.")
@@ -275,118 +263,62 @@ def _classify(index: int, rule: Expr, op: Op) -> Clause:
     return Clause(index, rule, code, static)
 
 
-# The file name of generated functions, and the line of one on which its first clause stands.
-_FILE = "<conditions>"
-_FIRST_LINE = 3
+def _resolve(op: Op, path: str, asked: frozenset[str]) -> str:
+    """Return the source that reads a name from ``s``, the signature, or ``d``, the device."""
+    if path.startswith("device."):
+        return f"d.values[{path[7:]!r}]"
+    name = op.names[path]
+    if name.kind in ("axis", "letter"):
+        table = "axes" if name.kind == "axis" else "letters"
+        return f"s.{table}[{name.base!r}]" if name.base in op.always_bound else f"s.{table}.get({name.base!r})"
+    if name.kind == "attribute":
+        return f"s.attributes[{name.base!r}]"
+    position = op.positions[name.base]
+    if name.kind == "output":
+        return f"s.outputs[{position - len(op.tensors)}].{name.field}"
+    tensor = f"s.tensors[{position}]"
+    if name.kind == "list":
+        return tensor
+    if name.field == "given":
+        return f"({tensor} is not None)"
+    return f"(None if {tensor} is None else {tensor}.{name.field})" if name.base in asked else f"{tensor}.{name.field}"
 
 
-class _Locals:
-    """The local variables of a generated function: each name of the op read once, whatever the clauses make of it."""
-
-    def __init__(self, op: Op) -> None:
-        self.op = op
-        self.lines: dict[str, str] = {}
-        self.device = False
-        required = [p for p in op.tensors if not p.optional]
-        certain = {axis for p in required for axis in p.axes}
-        certain |= op.where.keys() | {axis for output in op.outputs for axis in output.axes}
-        self._certain = {str(axis) for axis in certain} | {
-            item.letter for item in (*required, *op.outputs) if item.letter
-        }
-        self._optional = {p.name for p in op.tensors if p.optional}
-
-    def resolve(self, path: str) -> str:
-        if path.startswith("device."):
-            self.device = True
-            return f"values[{path[7:]!r}]"
-        name = self.op.names[path]
-        base = name.base.lstrip("*")
-        if name.kind in ("axis", "letter"):
-            variable, table = (f"a_{base}", "axes") if name.kind == "axis" else (f"d_{base}", "letters")
-            get = f"[{name.base!r}]" if name.base in self._certain else f".get({name.base!r})"
-            self.lines[variable] = f"signature.{table}{get}"
-            return variable
-        if name.kind == "attribute":
-            self.lines[f"v_{base}"] = f"signature.attributes[{base!r}]"
-            return f"v_{base}"
-        variable, position = f"t_{base}", self.op.positions[base]
-        if name.kind == "output":
-            self.lines[variable] = f"signature.outputs[{position - len(self.op.tensors)}]"
-        else:
-            self.lines[variable] = f"signature.tensors[{position}]"
-        if name.kind == "list":
-            return variable
-        if name.field == "given":
-            return f"({variable} is not None)"
-        if base in self._optional:
-            return f"(None if {variable} is None else {variable}.{name.field})"
-        return f"{variable}.{name.field}"
-
-    def absent(self, rule: Expr) -> list[str]:
-        """Return the variables of a rule that are None where an optional tensor is left out, unless it asks."""
-        asked = {path.partition(".")[0] for path in rule.names if path.endswith(".given")}
-        found: dict[str, None] = {}
-        for path in sorted(rule.names):
-            if path.startswith("device."):
-                continue
-            name = self.op.names[path]
-            if name.kind in ("param", "list"):
-                if name.base in self._optional and name.base not in asked:
-                    found[f"t_{name.base}"] = None
-            elif name.kind in ("axis", "letter") and name.base not in self._certain:
-                found[self.resolve(path)] = None
-        return list(found)
+def _source(op: Op, rule: Expr) -> tuple[str, list[str]]:
+    """Return a rule's source, and what is None where an optional tensor is absent that the rule does not ask for."""
+    asked = frozenset(path.partition(".")[0] for path in rule.names if path.endswith(".given"))
+    absent: dict[str, None] = {}
+    for path in sorted(rule.names):
+        name = op.names.get(path)
+        if name is None or name.base in asked:
+            continue
+        if name.kind in ("param", "list"):
+            param = op.schema.param(name.base)
+            if param is not None and param.optional:
+                absent[f"s.tensors[{op.positions[name.base]}] is None"] = None
+        elif name.kind in ("axis", "letter") and name.base not in op.always_bound:
+            absent[f"{_resolve(op, path, asked)} is None"] = None
+    return rule.source(lambda path: _resolve(op, path, asked)), list(absent)
 
 
-def _compile_clauses(op: Op, clauses: Sequence[Clause]) -> _Runner:
-    """Compile clauses into one function: the position of the first that does not hold, or -1."""
-    if not clauses:
-        return _nothing_fails
-    names = _Locals(op)
-    body: list[str] = []
-    for position, clause in enumerate(clauses):
-        skipped = "".join(f"{variable} is None or " for variable in names.absent(clause.rule))
-        body.append(f"    if not ({skipped}{clause.rule.source(names.resolve)}): return {position}")
-    return _function(names, [*body, "    return -1"])
+def _compile_clause(op: Op, rule: Expr) -> _Test:
+    source, absent = _source(op, rule)
+    return _function(f"lambda s, d: {''.join(f'{test} or ' for test in absent)}{source}", len(dtypes.TABLE))
 
 
-def _nothing_fails(_signature: Signature, _device: Device | None) -> int:
-    return -1
-
-
-def _compile_key(op: Op, keys: Sequence[Expr]) -> Callable[[Signature, Device | None], tuple[Any, ...]]:
-    names = _Locals(op)
+def _compile_key(op: Op, rules: Sequence[Expr]) -> Callable[[Signature, Device | None], tuple[Any, ...]]:
     values: list[str] = []
-    for rule in keys:
-        absent = " or ".join(f"{variable} is None" for variable in names.absent(rule))
-        source = rule.source(names.resolve)
-        values.append(f"plain(None if {absent} else {source}), " if absent else f"plain({source}), ")
-    return _function(names, [f"    return ({''.join(values)})"])
+    for rule in rules:
+        source, absent = _source(op, rule)
+        values.append(f"plain(None if {' or '.join(absent)} else {source}), " if absent else f"plain({source}), ")
+    return _function(f"lambda s, d: ({''.join(values)})", len(dtypes.TABLE))
 
 
-def _function(names: _Locals, body: list[str]) -> Any:
-    # One line for all of them, however many names are read: the line number of what raises gives the clause.
-    setup = [f"{variable} = {source}" for variable, source in names.lines.items()]
-    if names.device:
-        setup.append("values = device.values")
-    scope = {**expr.namespace(), "plain": _plain}
-    exec(_code("\n".join(["def run(signature, device):", f"    {'; '.join(setup) or 'pass'}", *body])), scope)
-    return scope["run"]
-
-
-@lru_cache(maxsize=1024)
-def _code(source: str) -> CodeType:
-    # Kernels of one op share many conditions, and compiling is most of the cost.
-    return compile(source, _FILE, "exec")
-
-
-def _line_of(error: Exception) -> int:
-    """Return the position of the clause that raised, from the line of the generated function."""
-    traceback = error.__traceback__
-    while traceback is not None and traceback.tb_frame.f_code.co_filename != _FILE:
-        traceback = traceback.tb_next
-    assert traceback is not None
-    return max(0, traceback.tb_lineno - _FIRST_LINE)
+@lru_cache(maxsize=4096)
+def _function(source: str, _dtypes: int) -> Any:
+    # Kernels share many conditions, and compiling is most of the cost. The number of dtypes tells one table of names
+    # from the next.
+    return eval(source, {**expr.namespace(), "plain": _plain})
 
 
 def _plain(value: Any) -> Any:

@@ -150,6 +150,13 @@ class Op:
         return names_of(self.schema, self.where)
 
     @cached_property
+    def always_bound(self) -> frozenset[str]:
+        """The axes (``*B`` included) and dtype letters that every signature has, whichever tensors are given."""
+        items = (*(p for p in self.tensors if not p.optional), *self.outputs)
+        axes = {axis for item in items for axis in item.axes if isinstance(axis, str)}
+        return frozenset({*axes, *self.where, *(item.letter for item in items if item.letter is not None)})
+
+    @cached_property
     def defaults(self) -> dict[str, Any]:
         """Normalised defaults of the attributes that have one."""
         given = (a for a in self.attributes if a.default is not REQUIRED)
