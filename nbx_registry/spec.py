@@ -49,6 +49,7 @@ class TensorSpec:
 
     @property
     def rank(self) -> int:
+        """Number of axes."""
         return len(self.shape)
 
     @cached_property
@@ -83,6 +84,7 @@ class TensorSpec:
 
     @property
     def distinct_bytes(self) -> int:
+        """Bytes of the elements with an address of their own."""
         return self.dtype.nbytes(self.distinct)
 
     @cached_property

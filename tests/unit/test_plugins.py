@@ -69,9 +69,11 @@ def test_a_hook_that_raises_is_quarantined_with_its_traceback() -> None:
 
 
 def test_an_unknown_hook_names_the_nearest() -> None:
-    bad = SimpleNamespace(name="bad", NBX_HOOKS=1, nbx_register_kernel=hookimpl(list))
-    bad.nbx_register_kernel.__name__ = "nbx_register_kernel"
-    plugin = found(bad)["bad"]
+    @hookimpl
+    def nbx_register_kernel() -> list[Kernel]:
+        return []
+
+    plugin = found(SimpleNamespace(name="bad", NBX_HOOKS=1, nbx_register_kernel=nbx_register_kernel))["bad"]
     assert plugin.state == "quarantined"
     assert "'nbx_register_kernels'" in plugin.reason
 
