@@ -26,7 +26,8 @@ VERDICTS: tuple[str, ...] = ("pass", "fail", "incomplete", "built")
 """What came out for a kernel: every case passed or was skipped for a reason; one failed; not all were run; only built.
 Only ``pass`` opens a gate."""
 
-CASE_VERDICTS: tuple[str, ...] = ("pass", "fail", "fault", "skip")
+CASE_VERDICTS: tuple[str, ...] = ("pass", "refused", "fail", "error")
+"""What came out for a case: its checks passed; it is refused as specified; a check failed; the kernel raised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +159,7 @@ def write(path: Path, data: Mapping[str, Any]) -> Bundle:
 def _record(kernel: str, reader: Reader, reach: Reach) -> Record:
     reader.known("op", "op_digest", "kernel_digest", "backend", "toolkit", "built", "verdict", "cases")
     verdict = reader.choice("verdict", VERDICTS)
-    if (verdict == "built") != (reach == "built"):
+    if (verdict == "built" and reach != "built") or (verdict == "pass" and reach == "built"):
         reader.refuse("verdict", f"is {verdict!r} in a bundle whose reach is {reach!r}")
     cases = reader.objects("cases")
     failed = ""
@@ -168,7 +169,7 @@ def _record(kernel: str, reader: Reader, reach: Reach) -> Record:
         name, check = case.string("case"), case.string("check")
         outcome = case.choice("verdict", CASE_VERDICTS)
         passed += outcome == "pass"
-        if outcome in ("fail", "fault") and not failed:
+        if outcome in ("fail", "error") and not failed:
             failed = f"{name}, {check}"
     if verdict == "pass" and (failed or not passed):
         reader.refuse("verdict", f"is 'pass', but {'no case passed' if not failed else f'a case failed ({failed})'}")
