@@ -1,0 +1,460 @@
+"""Device files: facts with sources, stated once, found fast; and what malformed files get."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from nbx_registry import dtypes
+from nbx_registry.device import DeviceTable
+from nbx_registry.errors import DuplicateError, FileError, MissingFact, UnknownName
+from nbx_registry.runtime import LiveDevice
+
+SCHEMA = """
+keys:
+  memory.bytes: {type: integer, unit: bytes, meaning: m}
+  memory.bandwidth_bytes_per_s: {type: number, unit: bytes/s, meaning: m}
+  multiprocessors: {type: integer, unit: count, meaning: m}
+  async_copy.tma: {type: capability, meaning: m}
+  memory.options: {type: strings, meaning: m}
+  counts: {type: integers, unit: count, meaning: m}
+  matrix.*: {type: capability, meaning: m}
+  matrix_unit.*: {type: matrix_unit, meaning: m}
+"""
+ARCH = """
+arch: v_1
+targets: [v_1, v_1a]
+runtime: cuda
+facts:
+  async_copy.tma: {value: false, source: S}
+  matrix_unit.m8n8k4: {value: {float16: [float16, float32], tf32: []}, source: S}
+  matrix_unit.m16n8k8: {value: false, source: S}
+"""
+ONE = """
+extends: v/arch/v_1
+evidence_class: v-1
+match: {names: [V One], archs: [v_1], multiprocessors: 4}
+facts:
+  memory.bytes: {value: 1000, source: [S, T], note: n}
+  memory.bandwidth_bytes_per_s: {value: 4.8e12, source: T, read: "=", formula: 2 * 2.4e12}
+"""
+
+
+class Files:
+    """A folder of device files, written as a test goes."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+        return path
+
+    def table(self, *overlays: Path) -> DeviceTable:
+        return DeviceTable([self.root / "files"], overlays, self.root / "user")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    found = Files(tmp_path)
+    found.write("files/schema.yml", SCHEMA)
+    found.write("files/sources.yml", "S: {document: D, publisher: P, read: dev}\nT: {document: E, publisher: Q}\n")
+    found.write("files/v/arch/v_1.yml", ARCH)
+    found.write("files/v/one.yml", ONE)
+    return found
+
+
+def live(name: str = "V One", arch: str = "v_1", runtime: str = "cuda", **detected: int) -> LiveDevice:
+    return LiveDevice(runtime=runtime, index=0, name=name, arch=arch, detected=detected)
+
+
+# What files say.
+
+
+def test_a_product_has_its_own_facts_and_its_architectures(files):
+    device = files.table()["v/one"]
+    assert (device.id, device.vendor, device.arch, device.targets) == ("v/one", "v", "v_1", ("v_1", "v_1a"))
+    assert (device.runtime, device.evidence_class) == ("cuda", "v-1")
+    assert [path.name for path in device.files] == ["one.yml", "v_1.yml"]
+    assert device.file.name == "one.yml"
+    assert device.fact("memory.bytes") == 1000
+    assert device.fact("async_copy.tma") is False
+
+
+def test_a_fact_knows_source_file_line_and_how_it_was_read(files):
+    facts = files.table()["v/one"].facts
+    fact = facts["memory.bytes"]
+    assert (fact.source, fact.file.name, fact.line, fact.read, fact.note) == ("S, T", "one.yml", 6, "dev", "n")
+    assert [str(document) for document in fact.documents] == ["D (P)", "E (Q)"]
+    assert facts["memory.bandwidth_bytes_per_s"].formula == "2 * 2.4e12"
+    assert facts["memory.bandwidth_bytes_per_s"].read == "="
+    assert facts["async_copy.tma"].read == "dev"
+
+
+def test_a_missing_fact_names_key_file_and_nearest(files):
+    device = files.table()["v/one"]
+    with pytest.raises(MissingFact, match=r"v/one states no 'multiprocessors' \(count\); .*/v/one.yml could state it"):
+        device.fact("multiprocessors")
+    with pytest.raises(MissingFact, match=r"no 'memory.byte'; did you mean 'memory.bytes'.*once a schema.yml"):
+        device.source("memory.byte")
+    with pytest.raises(MissingFact):
+        device.capability("matrix.int8")
+
+
+def test_expression_names_are_facts_and_what_the_device_is(files):
+    values = files.table()["v/one"].values
+    assert values["memory.bytes"] == 1000
+    assert values["arch"] == "v_1"
+    assert values["id"] == "v/one"
+    assert values["target.v_1a"] is True
+    assert values["target.v_2"] is False
+    with pytest.raises(MissingFact):
+        values["multiprocessors"]
+
+
+def test_a_matrix_unit_is_its_operand_dtypes_in_expressions(files):
+    device = files.table()["v/one"]
+    assert device.values["matrix_unit.m8n8k4"] == (dtypes.get("float16"), "tf32")
+    assert device.values["matrix_unit.m8n8k4.float16"] is True
+    assert device.values["matrix_unit.m8n8k4.bfloat16"] is False
+    assert device.values["matrix_unit.m16n8k8"] == ()
+    assert device.values["matrix_unit.m16n8k8.float16"] is False
+    assert device.fact("matrix_unit.m8n8k4") == {"float16": ("float16", "float32"), "tf32": ()}
+    with pytest.raises(MissingFact):
+        device.values["matrix_unit.m16n8k16.float16"]
+
+
+def test_capabilities_are_told_from_other_facts(files):
+    device = files.table()["v/one"]
+    assert device.capability("matrix_unit.m8n8k4")
+    assert not device.capability("matrix_unit.m16n8k8")
+    assert device.capability("target.v_1a")
+    with pytest.raises(UnknownName, match=r"'memory.bytes' of v/one is 1000, no capability"):
+        device.capability("memory.bytes")
+    assert [device.has(name) for name in ("matrix_unit.m8n8k4", "async_copy.tma", "matrix.int8")] == [
+        True,
+        False,
+        False,
+    ]
+
+
+def test_the_digest_is_of_values_alone(files):
+    before = files.table()["v/one"].digest
+    files.write("files/v/one.yml", ONE.replace("note: n", "note: other").replace("source: T", "source: S"))
+    assert files.table()["v/one"].digest == before
+    files.write("files/v/one.yml", ONE.replace("1000", "1001"))
+    assert files.table()["v/one"].digest != before
+
+
+# The table.
+
+
+def test_listing_reads_no_file_and_a_bad_file_spoils_itself_alone(files):
+    files.write("files/v/broken.yml", "arch: [")
+    table = files.table()
+    assert list(table) == ["v/broken", "v/one"]
+    assert "v/arch/v_1" not in table
+    assert table["v/one"].arch == "v_1"
+    with pytest.raises(FileError, match=r"broken.yml:"):
+        table["v/broken"]
+
+
+def test_a_file_is_read_once(files):
+    table = files.table()
+    assert table["v/one"] is table["v/one"]
+
+
+def test_an_unknown_device_gives_the_nearest(files):
+    table = files.table()
+    with pytest.raises(UnknownName, match="unknown device 'v/on'; did you mean 'v/one'"):
+        table["v/on"]
+    assert table.get("v/on") is None
+    assert table.get("v/one") is table["v/one"]
+
+
+def test_two_files_for_one_device_are_refused_naming_both(files, tmp_path):
+    other = files.write("other/v/one.yml", ONE)
+    table = DeviceTable([tmp_path / "files", tmp_path / "other"])
+    with pytest.raises(DuplicateError) as caught:
+        table["v/one"]
+    assert str(other) in str(caught.value)
+    assert str(tmp_path / "files/v/one.yml") in str(caught.value)
+
+
+def test_the_order_of_folders_changes_nothing(files, tmp_path):
+    files.write("a/v/two.yml", ONE.replace("V One", "V Two").replace("1000", "7"))
+    files.write("over/v/one.yml", "facts: {multiprocessors: {value: 4, source: S}}")
+    one = DeviceTable([tmp_path / "a", tmp_path / "files"], [tmp_path / "over"])
+    two = DeviceTable([tmp_path / "files", tmp_path / "a"], [tmp_path / "over"])
+    assert list(one) == list(two)
+    assert [one[id].digest for id in one] == [two[id].digest for id in two]
+
+
+# Overlays, namespaces, the user's folder.
+
+
+def test_an_overlay_adds_facts_of_its_own_namespace(files, tmp_path):
+    files.write("acme/schema.yml", "namespace: acme\nkeys: {acme.pad_bytes: {type: integer, unit: bytes, meaning: m}}")
+    files.write("acme/sources.yml", "ACME: {document: D, publisher: A}")
+    overlay = files.write("acme/v/one.yml", "facts: {acme.pad_bytes: {value: 64, source: ACME}}")
+    device = files.table(tmp_path / "acme")["v/one"]
+    assert device.fact("acme.pad_bytes") == 64
+    assert overlay in device.files
+
+
+def test_an_overlay_of_an_architecture_reaches_its_products(files, tmp_path):
+    files.write("over/v/arch/v_1.yml", "facts: {matrix.int8: {value: true, source: T}}")
+    assert files.table(tmp_path / "over")["v/one"].capability("matrix.int8")
+
+
+def test_a_fact_given_by_file_and_overlay_is_refused_naming_both(files, tmp_path):
+    overlay = files.write("over/v/one.yml", "facts:\n  memory.bytes: {value: 1, source: S}")
+    with pytest.raises(FileError) as caught:
+        files.table(tmp_path / "over")["v/one"]
+    assert str(caught.value).startswith(f"{overlay}:2: fact 'memory.bytes' is given twice; ")
+    assert f"{tmp_path / 'files/v/one.yml'}:6 states it too" in str(caught.value)
+
+
+def test_two_overlays_may_not_state_one_fact(files, tmp_path):
+    for name in ("a", "b"):
+        files.write(f"{name}/v/one.yml", "facts: {multiprocessors: {value: 4, source: S}}")
+    with pytest.raises(FileError, match="fact 'multiprocessors' is given twice"):
+        files.table(tmp_path / "a", tmp_path / "b")["v/one"]
+
+
+def test_a_product_does_not_override_its_architecture(files):
+    files.write("files/v/one.yml", ONE + "  async_copy.tma: {value: true, source: S}\n")
+    with pytest.raises(FileError, match=r"v_1.yml:6: fact 'async_copy.tma' is given twice; .*one.yml:8 states it too"):
+        files.table()["v/one"]
+    files.write("files/v/one.yml", "runtime: hip\n" + ONE)
+    with pytest.raises(FileError, match="runtime is given twice"):
+        files.table()["v/one"]
+
+
+def test_an_overlay_states_facts_only(files, tmp_path):
+    files.write("over/v/one.yml", "runtime: hip")
+    with pytest.raises(FileError, match="'runtime' is for the file that describes a device; this is an overlay"):
+        files.table(tmp_path / "over")["v/one"]
+
+
+def test_the_users_folder_overlays_known_devices_and_describes_others(files):
+    files.write("user/v/one.yml", "facts: {multiprocessors: {value: 4, source: S}}")
+    files.write("user/v/mine.yml", ONE.replace("V One", "V Mine"))
+    table = files.table()
+    assert list(table) == ["v/mine", "v/one"]
+    assert table["v/one"].fact("multiprocessors") == 4
+    assert table["v/mine"].match == {"names": ("V Mine",), "archs": ("v_1",), "multiprocessors": 4}
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ("namespace: acme\nkeys: {other.x: {type: capability, meaning: m}}", "outside the namespace 'acme'"),
+        ("namespace: memory\nkeys: {memory.x: {type: capability, meaning: m}}", "taken by the common keys"),
+        ("namespace: arch\nkeys: {}", "namespace 'arch' is taken: device.arch is no fact"),
+        ("namespace: a.b\nkeys: {}", "is not one lower-case word"),
+        ("keys: {x: {type: capability, meaning: m}}", "both describe the common keys"),
+        ("namespace: acme\nkeys: {acme.pad: {type: integer, unit: bytes, meaning: m}}", "call it acme.pad_bytes"),
+        (
+            "namespace: acme\nkeys: {acme.rate: {type: number, unit: bytes/s, meaning: m}}",
+            "call it acme.rate_bytes_per_s",
+        ),
+        ("namespace: acme\nkeys: {acme.x: {type: number, unit: GiB, meaning: m}}", "unit 'GiB' is none of bytes"),
+        ("namespace: acme\nkeys: {acme.x: {type: number, meaning: m}}", "unit is missing"),
+        ("namespace: acme\nkeys: {acme.x: {type: boolean, meaning: m}}", "type 'boolean' is none of"),
+        ("namespace: acme\nkeys: {acme.x: {type: capability, unit: count, meaning: m}}", "a capability has no unit"),
+        ("namespace: acme\nkeys: {acme.X: {type: capability, meaning: m}}", "not of the form word.word"),
+        ("namespace: acme\nkeys: {acme.x: 1}", "keys.acme.x is an integer"),
+        ("namespace: acme", "keys is missing"),
+    ],
+)
+def test_a_bad_schema_fragment_is_refused(files, tmp_path, schema, message):
+    files.write("acme/schema.yml", schema)
+    with pytest.raises((FileError, DuplicateError), match=message) as caught:
+        files.table(tmp_path / "acme")["v/one"]
+    assert str(tmp_path / "acme/schema.yml") in str(caught.value)
+
+
+def test_two_fragments_may_not_describe_one_key(files, tmp_path):
+    for name in ("a", "b"):
+        files.write(f"{name}/schema.yml", "namespace: acme\nkeys: {acme.x: {type: capability, meaning: m}}")
+    with pytest.raises(DuplicateError, match=r"key 'acme.x' is described by .*a/schema.yml and by .*b/schema.yml"):
+        _ = files.table(tmp_path / "a", tmp_path / "b").schema
+
+
+def test_a_folders_source_tags_are_its_own(files, tmp_path):
+    files.write("acme/sources.yml", "S: {document: D, publisher: A}")
+    files.write("acme/v/one.yml", "facts: {multiprocessors: {value: 4, source: S}}")
+    with pytest.raises(DuplicateError, match="source 'S' is known as D"):
+        files.table(tmp_path / "acme")["v/one"]
+
+
+# Malformed files.
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ("memory.byts: {value: 1, source: S}", "unknown fact 'memory.byts'; did you mean 'memory.bytes'"),
+        ("zzz: {value: 1, source: S}", "a number's key says its unit"),
+        ("memory.bytes: 1", "fact 'memory.bytes' is an integer; write {value: ..., source: ...}"),
+        ("memory.bytes: {value: 1}", "fact 'memory.bytes' has no source"),
+        ("memory.bytes: {source: S}", "fact 'memory.bytes' has no value; leave the fact out"),
+        ("memory.bytes: {value: 1, source: R}", "source 'R' is no known tag"),
+        ("memory.bytes: {value: 1, source: []}", "source is an empty list"),
+        ("memory.bytes: {value: 1, source: 3}", "source is an integer; write a tag"),
+        (
+            "memory.bytes: {value: 1, source: S, red: dev}",
+            "unknown key 'red' in fact 'memory.bytes'; did you mean 'read'",
+        ),
+        ("memory.bytes: {value: 1, source: S, read: device}", "read 'device' is none of vendor, dev"),
+        ("memory.bytes: {value: 1, source: S, read: '='}", "read '=' and formula go together"),
+        ("memory.bytes: {value: 1, source: S, formula: '1'}", "read '=' and formula go together"),
+        ("memory.bytes: {value: 1.5, source: S}", r"is an integer, zero or more \(bytes\); got 1.5, a number"),
+        ("memory.bytes: {value: -1, source: S}", "zero or more .*; got -1"),
+        ("memory.bytes: {value: true, source: S}", "got True, a boolean"),
+        ("memory.bytes: {value: '1', source: S}", "got '1', a string"),
+        ("memory.bytes: {value: , source: S}", "got empty"),
+        ("memory.bytes: {value: [1], source: S}", "got a list"),
+        ("memory.bandwidth_bytes_per_s: {value: .inf, source: S}", "is a finite number"),
+        ("memory.bandwidth_bytes_per_s: {value: .nan, source: S}", "is a finite number"),
+        ("async_copy.tma: {value: 1, source: S}", "is a capability, true or false; got 1"),
+        ("matrix_unit.m8n8k4: {value: true, source: S}", "is a matrix unit: false, or a mapping"),
+        ("matrix_unit.m8n8k4: {value: {}, source: S}", "is a matrix unit"),
+        ("matrix_unit.m8n8k4: {value: {float16: float32}, source: S}", "is a matrix unit"),
+        ("matrix_unit.m8n8k4: {value: {Float16: []}, source: S}", "is a matrix unit"),
+        ("memory.options: {value: [1], source: S}", "is a list of strings"),
+        ("counts: {value: [1, x], source: S}", "is a list of integers"),
+    ],
+)
+def test_a_bad_fact_is_refused_with_file_line_and_way_out(files, facts, message):
+    path = files.write("files/v/two.yml", f"extends: v/arch/v_1\nevidence_class: v-2\nfacts:\n  {facts}\n")
+    # The architecture states some of the keys already: what is wrong inside the file comes first.
+    with pytest.raises(FileError, match=message) as caught:
+        files.table()["v/two"]
+    assert str(caught.value).startswith(f"{path}:4: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("extend: v/arch/v_1", "1: unknown key 'extend' in device file; did you mean 'extends'"),
+        ("extends: v/two\nevidence_class: c", "1: 'v/two' extends itself; name an architecture, like v/arch/"),
+        ("extends: v/arch/v_9\nevidence_class: c", "1: extends 'v/arch/v_9', for which there is no file; did you mean"),
+        ("extends: v/one\nevidence_class: c", "1: extends 'v/one', a product; only architectures"),
+        ("extends: [v/arch/v_1]", "1: extends is a list; write a file's id"),
+        ("extends: v/arch/v_1", "1: evidence_class is missing"),
+        ("arch: 3", "1: arch is an integer; write a name"),
+        ("targets: sm", "1: targets is a string; write a list of compile targets"),
+        ("match: [V]", "1: match is a list; write a mapping"),
+        ("match: {name: [V]}", "1: unknown key 'name' in match; did you mean 'names'"),
+        ("match: {names: V}", "1: match.names is a string; write a list of strings"),
+        ("match: {multiprocessors: many}", "1: match.multiprocessors is a string; write a count"),
+        ("facts: [a]", "1: facts is a list; write a mapping"),
+        ("sources: {R: x}", "1: sources.R is a string; write {document"),
+        ("sources: {R: {document: D}}", "1: sources.R: publisher is missing"),
+        ("sources: {S: {document: D, publisher: P}}", "1: source 'S' is given twice; it is known as D"),
+    ],
+)
+def test_a_bad_file_is_refused_with_line_and_way_out(files, text, message):
+    path = files.write("files/v/two.yml", text)
+    with pytest.raises(FileError) as caught:
+        files.table()["v/two"]
+    assert f"{path}:{message}" in str(caught.value)
+
+
+def test_extends_that_goes_round_is_named(files):
+    files.write("files/v/arch/a.yml", "extends: v/arch/b")
+    files.write("files/v/arch/b.yml", "extends: v/arch/a")
+    files.write("files/v/two.yml", "extends: v/arch/a")
+    with pytest.raises(FileError, match="extends goes round in a circle: v/two -> v/arch/a -> v/arch/b -> v/arch/a"):
+        files.table()["v/two"]
+
+
+def test_a_long_chain_of_extends_is_refused(files):
+    for i in range(12):
+        files.write(f"files/v/arch/c{i}.yml", f"extends: v/arch/c{i + 1}")
+    files.write("files/v/two.yml", "extends: v/arch/c0")
+    with pytest.raises(FileError, match="more than 8 files extend each other"):
+        files.table()["v/two"]
+
+
+def test_a_file_may_describe_sources_of_its_own(files):
+    files.write(
+        "files/v/two.yml",
+        """
+        extends: v/arch/v_1
+        evidence_class: c
+        sources: {R: {document: D, publisher: P, read: 3p}}
+        facts: {memory.bytes: {value: 1, source: R}}
+        """,
+    )
+    assert files.table()["v/two"].facts["memory.bytes"].read == "3p"
+
+
+def test_check_reads_everything_and_tells_each_problem_once(files, tmp_path):
+    assert files.table().check() == ()
+    files.write("files/v/arch/v_1.yml", "arch: [")
+    files.write("files/v/Two.yml", ONE)
+    files.write("files/v/three.yaml", ONE)
+    files.write("files/lost.yml", ONE)
+    files.write("over/w/absent.yml", "facts: {zzz: {value: 1, source: S}}")
+    problems = files.table(tmp_path / "over", tmp_path / "none").check()
+    told = "\n".join(problems)
+    for part in (
+        "none: no such folder",
+        "three.yaml: not read",
+        "lost.yml: not read",
+        "'v/Two' is no id",
+        "unknown fact 'zzz'",
+    ):
+        assert part in told
+    assert sum("arch/v_1.yml:" in problem for problem in problems) == 1
+
+
+def test_suggestions_say_what_to_install(files):
+    files.write("files/suggestions.yml", "matrix_unit.m8n8k4: nbx-v")
+    assert files.table().suggestions == {"matrix_unit.m8n8k4": "nbx-v"}
+    files.write("files/suggestions.yml", "matrix_unit.m8n8k4: [a]")
+    with pytest.raises(FileError, match=r"suggestions.yml:1: 'matrix_unit.m8n8k4' is a list"):
+        _ = files.table().suggestions
+
+
+# Live devices.
+
+
+def test_a_live_device_is_recognised_by_runtime_name_arch_and_count(files):
+    table = files.table()
+    assert table.match(live(multiprocessors=4)) is table["v/one"]
+    for other in (
+        live("V Two", multiprocessors=4),
+        live(arch="v_2", multiprocessors=4),
+        live(runtime="hip", multiprocessors=4),
+        live(multiprocessors=3),
+        live(),
+    ):
+        assert table.match(other) is None
+
+
+def test_an_empty_rule_takes_every_device_of_the_runtime_and_no_rule_none(files):
+    files.write("files/host/cpu.yml", "arch: host\nruntime: host\nevidence_class: host\nmatch: {}")
+    files.write("files/host/other.yml", "arch: host\nruntime: host\nevidence_class: host")
+    assert files.table().match(live("any", "x86_64", "host")).id == "host/cpu"
+
+
+def test_two_files_that_match_one_card_are_named(files):
+    files.write("user/v/mine.yml", ONE)
+    with pytest.raises(DuplicateError, match=r"'V One' \(v_1\) is matched by .*mine.yml and by .*one.yml"):
+        files.table().match(live(multiprocessors=4))
+
+
+def test_an_unreadable_file_matters_only_where_nothing_else_matches(files):
+    files.write("files/v/broken.yml", "arch: [")
+    table = files.table()
+    assert table.match(live(multiprocessors=4)) is table["v/one"]
+    with pytest.raises(FileError, match=r"no device file matches 'V Two' .* 1 could not be read: .*broken.yml"):
+        table.match(live("V Two"))
