@@ -1,0 +1,348 @@
+"""The emulator ``triton-interpreter``: kernels run by Triton's interpreter, on host memory, without torch or a GPU.
+
+It stands in for runtime ``cuda`` when conformance checks the numbers of kernels of backend ``triton``. The process
+must have been started with ``TRITON_INTERPRET=1``: Triton looks at it when a function is decorated.
+
+Memory is NumPy's, addresses are real ones, everything is synchronous. A kernel that reads or writes out of bounds
+does so in this process.
+
+Triton's own executor (`triton.runtime.interpreter.GridExecutor`) copies tensors through torch's methods, so launches
+are executed here. `_repair` corrects what Triton 3.6.0 gets wrong, each with its reason; with numpy before 2.4 and
+Triton 3.9 the first is not needed and harmless.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import itertools
+import json
+import os
+import platform
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import triton
+import triton.language as tl
+from triton.runtime import interpreter
+from triton.runtime.interpreter import InterpretedFunction, TensorHandle, _get_np_dtype, interpreter_builder
+
+from nbx_registry.errors import NbxError
+from nbx_registry.kernel import Artifact, Launch, Scalar, ScalarOf
+from nbx_registry.runtime import LiveDevice, MemoryInfo, Slot
+
+NAME = "triton-interpreter"
+_ALIGN = 256
+
+
+def runtime() -> InterpreterRuntime:
+    """Return the emulator's runtime. Raises `NbxError` in a process that was not started for it."""
+    if os.environ.get("TRITON_INTERPRET") != "1":
+        raise NbxError(
+            f"runtime {NAME!r} needs TRITON_INTERPRET=1 in the environment the process is started with; "
+            "Triton reads it when kernels are imported"
+        )
+    return InterpreterRuntime()
+
+
+class HostBuffer:
+    """Host memory, 256-byte aligned."""
+
+    def __init__(self, nbytes: int, device: int, owner: InterpreterRuntime) -> None:
+        self._memory = np.empty(nbytes + _ALIGN, np.uint8)
+        self._owner = owner
+        base = self._memory.ctypes.data
+        self.address = base + -base % _ALIGN
+        self.nbytes = nbytes
+        self.device = device
+
+    def __del__(self) -> None:
+        self._owner.live -= self.nbytes
+
+
+class HostStream:
+    """The one queue there is; what is enqueued has run when the call returns."""
+
+    handle = None
+    device = 0
+
+    def synchronize(self) -> None:
+        """Do nothing: all work is done."""
+
+    def wait(self, event: HostEvent) -> None:
+        """Do nothing: the event's work is done."""
+
+
+class HostEvent:
+    """A time stamp."""
+
+    def __init__(self) -> None:
+        self._at = 0.0
+
+    def record(self, stream: HostStream) -> None:  # noqa: ARG002 - the one stream
+        """Take the time."""
+        self._at = time.perf_counter()
+
+    def synchronize(self) -> None:
+        """Do nothing: all work is done."""
+
+    def elapsed_s(self, earlier: HostEvent) -> float:
+        """Seconds since ``earlier`` was recorded."""
+        return self._at - earlier._at
+
+
+class HostGraph:
+    """Program runs that were recorded instead of executed."""
+
+    def __init__(self, runs: list[tuple[InterpretedProgram, tuple[Any, ...]]]) -> None:
+        self._runs = runs
+
+    def replay(self, stream: HostStream) -> None:  # noqa: ARG002 - the one stream
+        """Execute the recorded runs in order, with the operands they were recorded with."""
+        for program, operands in self._runs:
+            program.execute(operands)
+
+
+class Capture:
+    """What a block recorded; ``graph`` is there once the block has ended."""
+
+    graph: HostGraph | None = None
+
+
+class InterpretedKernel:
+    """A Triton function bound to types and constants, called with addresses and numbers."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        image = json.loads(artifact.image)
+        module, _, name = image["function"].partition(":")
+        function = getattr(importlib.import_module(module), name)
+        if not hasattr(function, "rewrite"):
+            raise NbxError(
+                f"{image['function']} was not imported for the interpreter; start the process with TRITON_INTERPRET=1"
+            )
+        self._function = function.rewrite()
+        self._signature = [(name, _tuples(kind)) for name, kind in image["signature"]]
+        self._constants = {tuple(path): value for path, value in image["constants"]}
+        _patch_language(function.fn)
+
+    def run(self, grid: tuple[int, int, int], values: Sequence[int | float]) -> None:
+        """Execute every program of ``grid``, first axis slowest, with the arguments that are no constants."""
+        passed = iter(values)
+        arguments = {name: self._argument(kind, (i,), passed) for i, (name, kind) in enumerate(self._signature)}
+        interpreter_builder.set_grid_dim(*grid)
+        # Lanes that are masked off compute on whatever they hold, and NaN is a value like another.
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            for index in itertools.product(*map(range, grid)):
+                interpreter_builder.set_grid_idx(*index)
+                self._function(**arguments)
+
+    def _argument(self, kind: Any, path: tuple[int, ...], passed: Iterator[int | float]) -> Any:
+        if isinstance(kind, tuple):
+            return tuple(self._argument(inner, (*path, i), passed) for i, inner in enumerate(kind))
+        if kind == "constexpr":
+            return self._constants[path]
+        dtype = tl.str_to_ty(kind, None)
+        return tl.tensor(TensorHandle(np.array([next(passed)], dtype=_get_np_dtype(dtype)), dtype), dtype)
+
+
+class InterpretedProgram:
+    """Launches over named slots."""
+
+    def __init__(self, owner: InterpreterRuntime, launches: Sequence[Launch], slots: Sequence[Slot]) -> None:
+        self._owner = owner
+        positions = {slot.name: i for i, slot in enumerate(slots)}
+        self._steps = [
+            (launch, [self._source(launch, argument, positions) for argument in launch.args]) for launch in launches
+        ]
+
+    @staticmethod
+    def _source(launch: Launch, argument: str | Scalar | ScalarOf, positions: dict[str, int]) -> tuple[int | None, Any]:
+        """Return (slot, byte offset) for an operand or (None, value) for a number."""
+        if isinstance(argument, Scalar):
+            return None, argument.value
+        name = argument if isinstance(argument, str) else argument.name
+        if name not in positions:
+            raise NbxError(f"a launch takes {name!r}, which is no slot; slots are {', '.join(positions)}")
+        return positions[name], dict(launch.offsets).get(name, 0) if isinstance(argument, str) else 0
+
+    def run(self, operands: Sequence[Any], stream: Any) -> None:  # noqa: ARG002 - the one stream
+        """Execute every launch, or record the run where a capture is under way."""
+        if self._owner.recording is not None:
+            self._owner.recording.append((self, tuple(operands)))
+        else:
+            self.execute(operands)
+
+    def execute(self, operands: Sequence[Any]) -> None:
+        """Execute every launch."""
+        for launch, sources in self._steps:
+            values = [value if slot is None else operands[slot] + value for slot, value in sources]
+            launch.function.run(launch.grid, values)
+
+
+class InterpreterRuntime:
+    """The `Runtime` protocol over host memory; see the module's documentation."""
+
+    name = NAME
+    operands = "address"
+
+    def __init__(self) -> None:
+        _repair()
+        self.live = 0
+        self.recording: list[tuple[InterpretedProgram, tuple[Any, ...]]] | None = None
+        self._allocations = 0
+        self._allocated = 0
+        self._stream = HostStream()
+        self._device = LiveDevice(
+            runtime=NAME,
+            index=0,
+            name=f"Triton {triton.__version__} interpreter on {platform.machine()}",
+            arch=platform.machine(),
+            versions={"triton": triton.__version__, "numpy": np.__version__},
+        )
+
+    def devices(self) -> Sequence[LiveDevice]:
+        """The one device."""
+        return (self._device,)
+
+    def why_absent(self) -> str:
+        """Return nothing: the device is always there."""
+        return ""
+
+    def allocate(self, device: int, nbytes: int, stream: HostStream | None = None) -> HostBuffer:  # noqa: ARG002
+        """Allocate 256-byte aligned host memory."""
+        self._allocations += 1
+        self._allocated += nbytes
+        self.live += nbytes
+        return HostBuffer(nbytes, device, self)
+
+    def memory(self, device: int) -> MemoryInfo:  # noqa: ARG002
+        """Return what is handed out; the host's free memory is not asked for."""
+        return MemoryInfo(
+            live=self.live, pooled=0, free=None, allocations=self._allocations, allocated_bytes=self._allocated
+        )
+
+    def copy_in(self, device: int, address: int, source: np.ndarray, stream: HostStream | None = None) -> None:  # noqa: ARG002
+        """Copy a contiguous array to ``address``."""
+        _at(address, source.nbytes)[:] = np.frombuffer(np.ascontiguousarray(source).tobytes(), np.uint8)
+
+    def copy_out(self, device: int, target: np.ndarray, address: int, stream: HostStream | None = None) -> None:  # noqa: ARG002
+        """Copy from ``address`` into a contiguous array."""
+        target.reshape(-1).view(np.uint8)[:] = _at(address, target.nbytes)
+
+    def copy(self, device: int, target: int, source: int, nbytes: int, stream: HostStream | None = None) -> None:  # noqa: ARG002
+        """Copy ``nbytes``; the ranges may overlap."""
+        _at(target, nbytes)[:] = _at(source, nbytes).copy()
+
+    def fill(self, device: int, address: int, byte: int, nbytes: int, stream: HostStream | None = None) -> None:  # noqa: ARG002
+        """Set ``nbytes`` bytes."""
+        _at(address, nbytes)[:] = byte
+
+    def default_stream(self, device: int) -> HostStream:  # noqa: ARG002
+        """The one stream."""
+        return self._stream
+
+    def stream(self, device: int) -> HostStream:  # noqa: ARG002
+        """Return the one stream: nothing runs beside anything else."""
+        return self._stream
+
+    def event(self, device: int) -> HostEvent:  # noqa: ARG002
+        """Return a new event."""
+        return HostEvent()
+
+    def delay(self, device: int, stream: HostStream, seconds: float) -> None:  # noqa: ARG002
+        """Sleep."""
+        time.sleep(seconds)
+
+    def synchronize(self, device: int) -> None:
+        """Do nothing: all work is done."""
+
+    def load(self, device: int, artifact: Artifact) -> InterpretedKernel:  # noqa: ARG002
+        """Find the function an artifact of kind ``python`` names."""
+        if artifact.kind != "python":
+            raise NbxError(f"runtime {NAME!r} cannot run {artifact.entry!r}: it is a {artifact.kind}, not Python")
+        return InterpretedKernel(artifact)
+
+    def program(self, device: int, launches: Sequence[Launch], slots: Sequence[Slot]) -> InterpretedProgram:  # noqa: ARG002
+        """Resolve the launches' arguments to slots."""
+        return InterpretedProgram(self, launches, slots)
+
+    @contextmanager
+    def capture(self, device: int, stream: HostStream) -> Iterator[Capture]:  # noqa: ARG002
+        """Record program runs instead of executing them."""
+        if self.recording is not None:
+            raise NbxError("a capture is already under way")
+        capture = Capture()
+        self.recording = runs = []
+        try:
+            yield capture
+        finally:
+            self.recording = None
+        capture.graph = HostGraph(runs)
+
+
+def _at(address: int, nbytes: int) -> np.ndarray:
+    """Return the bytes at ``address``."""
+    if nbytes == 0:
+        return np.empty(0, np.uint8)
+    return np.frombuffer((ctypes.c_uint8 * nbytes).from_address(address), np.uint8)
+
+
+def _tuples(kind: Any) -> Any:
+    """Return a type read from JSON with its lists as tuples."""
+    return tuple(_tuples(inner) for inner in kind) if isinstance(kind, list) else kind
+
+
+_language_patched = False
+
+
+def _patch_language(function: Any) -> None:
+    """Point ``triton.language`` at the interpreter, once and for the life of the process, which does nothing else."""
+    global _language_patched
+    if _language_patched:
+        return
+    interpreter._patch_lang(function)
+    # Functions of the standard library see the language under another module.
+    interpreter._patch_lang(tl.zeros.fn)
+    # Triton 3.6.0 takes int() of an array of shape [1], which numpy 2.4 refuses: loops with run-time bounds fail.
+    tl.tensor.__index__ = lambda self: int(self.handle.data.item())
+    _language_patched = True
+
+
+def _repair() -> None:
+    """Correct the interpreter of Triton 3.6.0, so that its numbers are those of the hardware.
+
+    - Casts to and from bfloat16: float32 to bfloat16 truncates, where hardware rounds to nearest even; those between
+      bfloat16 and anything but float32 convert the bits as if they were an integer.
+    - Products of bfloat16 tiles multiply the bits as integers.
+    - A call of one Triton function by another patches the whole language again, a millisecond each.
+    """
+    stored = {
+        tl.bfloat16: np.dtype(ml_dtypes.bfloat16),
+        tl.float8e4nv: np.dtype(ml_dtypes.float8_e4m3fn),
+        tl.float8e5: np.dtype(ml_dtypes.float8_e5m2),
+    }
+
+    def numbers(handle: Any) -> np.ndarray:
+        own = stored.get(handle.dtype.scalar)
+        return handle.data if own is None else np.ascontiguousarray(handle.data).view(own)
+
+    def cast(source: Any, target: Any) -> Any:
+        scalar = target.scalar
+        own = stored.get(scalar)
+        if own is None:
+            return TensorHandle(numbers(source).astype(_get_np_dtype(target)), scalar)
+        return TensorHandle(numbers(source).astype(own).view(_get_np_dtype(target)), scalar)
+
+    def dot(a: Any, b: Any, d: Any, input_precision: Any, max_num_imprecise_acc: Any) -> Any:  # noqa: ARG001
+        left, right = (numbers(x).astype(d.data.dtype) for x in (a, b))
+        return TensorHandle(np.matmul(left, right) + d.data, d.dtype.scalar)
+
+    interpreter_builder.cast_impl = cast
+    interpreter_builder.create_dot = dot
+    InterpretedFunction.__call__ = lambda self, *args, **kwargs: self.rewrite()(*args, **kwargs)

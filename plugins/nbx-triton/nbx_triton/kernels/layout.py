@@ -1,0 +1,194 @@
+"""permute_dims as a copy, and pixel_shuffle: bits moved, whatever they mean. Deterministic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import triton
+import triton.language as tl
+
+from nbx_registry.dtypes import DType
+from nbx_registry.kernel import BindContext, Launch
+from nbx_registry.spec import TensorSpec
+from nbx_triton.compiler import Options
+from nbx_triton.kernels.strided import NARROW, collapse, locate, program, reach
+from nbx_triton.launching import Pointer, launch
+
+OPTIONS = Options(num_warps=4, num_stages=1, enable_fp_fusion=False)
+TILE = 32
+LINE = 1024
+
+
+@triton.jit
+def copy_tiles(
+    x,
+    out,
+    rows,
+    columns,
+    shape,
+    x_strides,
+    out_strides,
+    x_row,
+    x_column,
+    out_row,
+    out_column,
+    WIDE: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK_COLUMNS: tl.constexpr,
+):
+    """Copy one tile of two axes, the others (``shape``) numbering matrices of them.
+
+    Columns run along the output's densest axis, rows along the input's: loads and stores both touch whole lines.
+    """
+    tiles_rows = (rows + BLOCK_ROWS - 1) // BLOCK_ROWS
+    tiles_columns = (columns + BLOCK_COLUMNS - 1) // BLOCK_COLUMNS
+    number = program(WIDE)
+    matrix = number // (tiles_rows * tiles_columns)
+    tile = number % (tiles_rows * tiles_columns)
+    row = (tile // tiles_columns) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)[:, None]
+    column = (tile % tiles_columns) * BLOCK_COLUMNS + tl.arange(0, BLOCK_COLUMNS)[None, :]
+    inside = (row < rows) & (column < columns)
+    data = tl.load(x + locate(matrix, shape, x_strides) + row * x_row + column * x_column, mask=inside, other=0)
+    tl.store(out + locate(matrix, shape, out_strides) + row * out_row + column * out_column, data, mask=inside)
+
+
+@triton.jit
+def shuffle(
+    x,
+    out,
+    count,
+    channels,
+    height,
+    width,
+    repeat,
+    r,
+    x_strides,
+    out_strides,
+    WIDE: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BLOCK_R: tl.constexpr,
+):
+    """Write ``BLOCK`` runs of r neighbouring elements of the output, one from each of r input planes.
+
+    Runs are numbered along the output's rows: (n, c, h, i, w), of which (h, i) is the output's row h r + i.
+    ``x_strides`` are of batch, channel, repeat, row, column; an input channel is channel * repeat + repetition
+    (repeat is 1 for a tensor of rank 4).
+    """
+    run = program(WIDE) * BLOCK + tl.arange(0, BLOCK)
+    j = tl.arange(0, BLOCK_R).to(run.dtype)[None, :]
+    inside = (run < count)[:, None] & (j < r)
+    w = run % width
+    oh = run // width % (height * r)
+    c = run // width // (height * r) % channels
+    n = run // width // (height * r) // channels
+    plane = ((c * r + oh % r) * r)[:, None] + j
+    source = n * x_strides[0] + (oh // r) * x_strides[3] + w * x_strides[4]
+    offset = source[:, None] + (plane // repeat) * x_strides[1] + (plane % repeat) * x_strides[2]
+    data = tl.load(x + offset, mask=inside, other=0)
+    target = n * out_strides[0] + c * out_strides[1] + oh * out_strides[2] + w * r * out_strides[3]
+    tl.store(out + target[:, None] + j * out_strides[3], data, mask=inside)
+
+
+def _bits(dtype: DType) -> str:
+    """Return the integer dtype of the same size."""
+    return f"int{dtype.itemsize * 8}"
+
+
+def copy(ctx: BindContext, name: str, x: TensorSpec, strides: Sequence[int]) -> Sequence[Launch]:
+    """Copy operand ``name``, seen through ``strides`` in the output's shape, to the output."""
+    (out,) = ctx.signature.outputs
+    if out.size == 0:
+        return ()
+    shape, x_strides, out_strides = (list(axes) for axes in collapse(out.shape, strides, out.strides))
+    across = min(range(len(shape)), key=lambda axis: (abs(out_strides[axis]) or NARROW, -axis))
+    down = min(range(len(shape)), key=lambda axis: (abs(x_strides[axis]) or NARROW, -axis))
+    columns, x_column, out_column = shape[across], x_strides[across], out_strides[across]
+    if down == across:
+        # The same axis is densest in both: rows are an axis of extent 1, and columns are read in lines.
+        rows, x_row, out_row = 1, 0, 0
+        block_rows, block_columns = 1, min(LINE, triton.next_power_of_2(columns))
+    else:
+        rows, x_row, out_row = shape[down], x_strides[down], out_strides[down]
+        block_rows = min(TILE * TILE // min(TILE, triton.next_power_of_2(columns)), triton.next_power_of_2(rows))
+        block_columns = min(TILE, triton.next_power_of_2(columns))
+    for axis in sorted({across, down}, reverse=True):
+        for axes in (shape, x_strides, out_strides):
+            del axes[axis]
+    if down == across and shape:
+        # Short lines are taken several at a time, along the next axis.
+        rows, x_row, out_row = shape.pop(), x_strides.pop(), out_strides.pop()
+        block_rows = max(1, min(LINE // block_columns, triton.next_power_of_2(rows)))
+    if not shape:
+        shape, x_strides, out_strides = [1], [0], [0]
+    matrices = out.size // (rows * columns)
+    step = launch(
+        ctx,
+        copy_tiles,
+        programs=matrices * triton.cdiv(rows, block_rows) * triton.cdiv(columns, block_columns),
+        arguments={
+            "x": Pointer(name, _bits(x.dtype), x.align),
+            "out": Pointer("out", _bits(x.dtype), out.align),
+            "rows": rows,
+            "columns": columns,
+            "shape": tuple(shape),
+            "x_strides": tuple(x_strides),
+            "out_strides": tuple(out_strides),
+            "x_row": x_row,
+            "x_column": x_column,
+            "out_row": out_row,
+            "out_column": out_column,
+        },
+        constants={
+            "WIDE": 2 * max(reach(out.shape, strides), reach(out.shape, out.strides)) >= NARROW,
+            "BLOCK_ROWS": block_rows,
+            "BLOCK_COLUMNS": block_columns,
+        },
+        options=OPTIONS,
+    )
+    return (step,)
+
+
+def bind_permute_dims(ctx: BindContext) -> Sequence[Launch]:
+    """Bind ``permute_dims`` with ``copy=True``."""
+    (x,) = ctx.signature.tensors
+    return copy(ctx, "x", x, [x.strides[axis % x.rank] for axis in ctx.signature.attributes["axes"]])
+
+
+def bind_pixel_shuffle(ctx: BindContext) -> Sequence[Launch]:
+    """Bind ``pixel_shuffle`` of ``[N, C, H, W]`` and of ``[N, P, B, H, W]``, any strides."""
+    (x,) = ctx.signature.tensors
+    (out,) = ctx.signature.outputs
+    if out.size == 0:
+        return ()
+    r = ctx.signature.attributes["r"]
+    repeat = x.shape[2] if x.rank == 5 else 1
+    strides = x.strides if x.rank == 5 else (*x.strides[:2], 0, *x.strides[2:])
+    _, channels, out_height, out_width = out.shape
+    block_r = triton.next_power_of_2(r)
+    block = max(1, LINE // block_r)
+    count = out.size // r
+    step = launch(
+        ctx,
+        shuffle,
+        programs=triton.cdiv(count, block),
+        arguments={
+            "x": Pointer("x", _bits(x.dtype), x.align),
+            "out": Pointer("out", _bits(x.dtype), out.align),
+            "count": count,
+            "channels": channels,
+            "height": out_height // r,
+            "width": out_width // r,
+            "repeat": repeat,
+            "r": r,
+            "x_strides": strides,
+            "out_strides": out.strides,
+        },
+        constants={
+            "WIDE": out.size + LINE * r >= NARROW
+            or 2 * max(reach(x.shape, x.strides), reach(out.shape, out.strides)) >= NARROW,
+            "BLOCK": block,
+            "BLOCK_R": block_r,
+        },
+        options=OPTIONS,
+    )
+    return (step,)

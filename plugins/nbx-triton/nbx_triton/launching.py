@@ -1,0 +1,187 @@
+"""From a binder's arguments to a `Launch`: types, constants and alignment of each argument, compiled and loaded.
+
+Every kernel of this distribution launches through `launch`, on a GPU and in the interpreter alike.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from triton.runtime.interpreter import InterpretedFunction
+
+from nbx_registry.dtypes import DType
+from nbx_registry.errors import NbxError
+from nbx_registry.kernel import NULL, Artifact, BindContext, Launch, Scalar, ScalarOf
+from nbx_triton.compiler import THREADS_PER_WARP, TRITON, TYPES, Options, Path, Source, Type, capability_of
+
+MAX_PROGRAMS = 2**31 - 1
+"""Programs along the first axis of a grid; the only axis used here."""
+
+_DIVISIBLE_BY = 16
+_MAX_HIDDEN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """An argument that is the address of an operand."""
+
+    name: str
+    """The parameter, output or workspace."""
+    dtype: DType | str
+    """What it points to, by name; another dtype than the operand's to copy bits."""
+    align: int = 16
+    """Bytes that the address is a multiple of."""
+
+
+Argument = str | int | None | Pointer | Scalar | ScalarOf | tuple["Argument", ...]
+"""A name is the operand of that name with its own dtype; None stands for an absent optional one."""
+
+
+def launch(
+    ctx: BindContext,
+    function: Any,
+    *,
+    programs: int,
+    arguments: Mapping[str, Argument],
+    constants: Mapping[str, Any],
+    options: Options,
+) -> Launch:
+    """Compile ``function`` for these arguments and return its launch.
+
+    Parameters
+    ----------
+    ctx : BindContext
+    function
+        Decorated by ``triton.jit``.
+    programs : int
+        Programs of the grid, all along its first axis.
+    arguments : mapping
+        Run-time arguments by name. As in Triton's own launcher an integer 1 becomes a constant and multiples of 16
+        are marked, so that loads along an axis of stride 1 are seen to be contiguous.
+    constants : mapping
+        Compile-time arguments by name.
+    options : Options
+
+    Raises
+    ------
+    NbxError
+        When a name is no parameter of the function, one of its parameters has no value, or the grid is too large.
+    """
+    names = list(function.arg_names)
+    given = {**arguments, **constants}
+    if unknown := sorted(given.keys() - set(names)):
+        raise NbxError(f"kernel function {function.__name__!r} has no parameter {unknown[0]!r}; it has {names}")
+    if missing := [name for name in names if name not in given]:
+        raise NbxError(f"kernel function {function.__name__!r} was given no value for its parameter {missing[0]!r}")
+    if not 0 < programs <= MAX_PROGRAMS:
+        raise NbxError(f"a grid of {programs} programs for {function.__name__!r}; 1 to {MAX_PROGRAMS} are possible")
+    signature: list[tuple[str, Type]] = []
+    fixed: list[tuple[Path, Any]] = []
+    divisible: list[Path] = []
+    passed: list[str | Scalar | ScalarOf] = []
+    for position, name in enumerate(names):
+        if name in constants:
+            signature.append((name, "constexpr"))
+            fixed.append(((position,), constants[name]))
+        else:
+            kind = _classify(ctx, arguments[name], (position,), fixed, divisible, passed)
+            signature.append((name, kind))
+    source = Source(function, tuple(signature), tuple(fixed), tuple(divisible))
+    artifact = _interpreted(source, ctx, options) if _is_interpreted(function) else _compiled(source, ctx, options)
+    hidden = (artifact.parameters or 0) - len(passed)
+    if not 0 <= hidden <= _MAX_HIDDEN:
+        raise NbxError(
+            f"compiled kernel {artifact.entry!r} takes {artifact.parameters} parameters where {len(passed)} are passed"
+        )
+    return Launch(
+        function=ctx.load(artifact),
+        args=(*passed, *(NULL for _ in range(hidden))),
+        grid=(programs, 1, 1),
+        block=(artifact.threads or THREADS_PER_WARP, 1, 1),
+        shared_bytes=artifact.shared_bytes,
+    )
+
+
+def _classify(
+    ctx: BindContext,
+    value: Argument,
+    path: Path,
+    fixed: list[tuple[Path, Any]],
+    divisible: list[Path],
+    passed: list[str | Scalar | ScalarOf],
+) -> Type:
+    """Return the type of one argument, noting it as a constant or as passed, and whether it is a multiple of 16."""
+    if isinstance(value, tuple):
+        return tuple(_classify(ctx, item, (*path, i), fixed, divisible, passed) for i, item in enumerate(value))
+    if value is None or (isinstance(value, int) and value == 1):
+        fixed.append((path, value))
+        return "constexpr"
+    if isinstance(value, int):
+        passed.append(Scalar(value, "int32" if -(2**31) <= value < 2**31 else "int64"))
+        if value % _DIVISIBLE_BY == 0:
+            divisible.append(path)
+        return "i32" if -(2**31) <= value < 2**31 else "i64"
+    if isinstance(value, Scalar | ScalarOf):
+        passed.append(value)
+        return TYPES[value.ctype]
+    pointer = operand(ctx, value) if isinstance(value, str) else value
+    passed.append(pointer.name)
+    if pointer.align % _DIVISIBLE_BY == 0:
+        divisible.append(path)
+    name = pointer.dtype if isinstance(pointer.dtype, str) else pointer.dtype.name
+    if name not in TYPES:
+        raise NbxError(f"operand {pointer.name!r} has dtype {name}, which Triton lacks")
+    return f"*{TYPES[name]}"
+
+
+def operand(ctx: BindContext, name: str) -> Pointer:
+    """Return the pointer to a parameter, output or workspace, with its dtype and alignment."""
+    for workspace in ctx.kernel.workspace:
+        if workspace.name == name:
+            return Pointer(name, workspace.dtype)
+    spec = ctx.signature.tensor(name)
+    return Pointer(name, spec.dtype, spec.align)
+
+
+def has_matrix_unit(ctx: BindContext) -> bool:
+    """Whether Triton makes products of 16-bit floats with the device's matrix unit: from sm_80 on, not on sm_70."""
+    return capability_of(ctx.device.arch) >= 80
+
+
+def _compiled(source: Source, ctx: BindContext, options: Options) -> Artifact:
+    return TRITON.compile(source, ctx.device.arch, options)
+
+
+def _is_interpreted(function: Any) -> bool:
+    return isinstance(function, InterpretedFunction)
+
+
+def _interpreted(source: Source, ctx: BindContext, options: Options) -> Artifact:
+    """Describe the call for the interpreter, which finds the function by its module and name."""
+    function = source.function.fn
+    image = {
+        "function": f"{function.__module__}:{function.__name__}",
+        "signature": source.signature,
+        "constants": source.constants,
+    }
+    return Artifact(
+        image=json.dumps(image).encode(),
+        kind="python",
+        entry=function.__name__,
+        arch=ctx.device.arch,
+        toolkit=TRITON.toolkit,
+        threads=options.num_warps * THREADS_PER_WARP,
+        parameters=sum(1 for _, kind in source.signature for leaf in leaves(kind) if leaf != "constexpr"),
+    )
+
+
+def leaves(kind: Type) -> Iterator[str]:
+    """Yield the types in an argument's type, depth first: the order in which they are passed."""
+    if isinstance(kind, str):
+        yield kind
+    else:
+        for inner in kind:
+            yield from leaves(inner)

@@ -1,0 +1,68 @@
+"""Specs of attention kernels."""
+
+from __future__ import annotations
+
+from nbx_registry.kernel import Workspace
+from nbx_triton.specs.common import HALVES, kernel
+
+_SPLITS = "clamp(cdiv(max(T, 1), 256), 1, 64)"
+
+KERNELS = (
+    kernel(
+        "scaled_dot_product_attention@1",
+        "online",
+        "attention:bind",
+        when=(f"q.dtype in {HALVES}", "D <= 256", "Dv <= 256"),
+        key=(
+            "q.dtype",
+            "q.shape",
+            "q.strides",
+            "k.shape",
+            "k.strides",
+            "v.shape",
+            "v.strides",
+            "mask.given",
+            "mask.dtype",
+            "mask.shape",
+            "mask.strides",
+            "causal",
+        ),
+        doc="One program attends a tile of queries of one head, keys in order, online softmax in float32.",
+    ),
+    kernel(
+        "decode_attention@1",
+        "split",
+        "decode_attention:bind",
+        when=(f"q.dtype in {HALVES}", f"k.dtype in {HALVES}", "D <= 256", "Dv <= 256"),
+        key=(
+            "q.dtype",
+            "q.shape",
+            "q.strides",
+            "k.dtype",
+            "k.shape",
+            "k.strides",
+            "v.shape",
+            "v.strides",
+            "bias.given",
+            "bias.dtype",
+            "bias.strides",
+            "q_dtype",
+        ),
+        workspace=(
+            Workspace(name="partial_o", dtype="float32", shape=("B * Hq", _SPLITS, "Dv"), lifetime=(0, 1)),
+            Workspace(name="partial_m", dtype="float32", shape=("B * Hq", _SPLITS), lifetime=(0, 1)),
+            Workspace(name="partial_l", dtype="float32", shape=("B * Hq", _SPLITS), lifetime=(0, 1)),
+        ),
+        batch_invariant=True,
+        doc="One program attends a segment of keys for the query heads of a KV head; a second launch adds segments.",
+    ),
+    kernel(
+        "decode_attention_reduce@1",
+        "rows",
+        "decode_attention:bind_reduce",
+        when=("Dv <= 1024",),
+        key=("o.shape", "o.strides", "m.strides", "l.strides", "out.dtype"),
+        batch_invariant=True,
+        doc="One program adds up the splits of one row, ascending.",
+    ),
+)
