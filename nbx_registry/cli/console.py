@@ -49,17 +49,33 @@ def print_json(data: object) -> None:
     click.echo(json.dumps(data, indent=2, default=str, ensure_ascii=False))
 
 
-def table(headings: Iterable[str], rows: Iterable[Sequence[object]], *, right: Collection[str] = ()) -> None:
-    """Print a table; the columns named in ``right`` hold figures. Long cells are folded, never cut."""
-    built = Table(box=None, pad_edge=False, padding=(0, 1))
+def table(
+    headings: Iterable[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    right: Collection[str] = (),
+    whole: Collection[str] = (),
+) -> None:
+    """Print a table; the columns named in ``right`` hold figures.
+
+    Long cells are folded, never cut; figures and the columns named in ``whole`` are the last to be.
+    """
+    built = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for heading in headings:
-        figures = heading in right
         built.add_column(
-            heading, justify="right" if figures else "left", overflow="fold", header_style="bold", no_wrap=figures
+            heading,
+            justify="right" if heading in right else "left",
+            overflow="fold",
+            header_style="bold",
+            no_wrap=heading in right or heading in whole,
         )
     for row in rows:
         built.add_row(*(Text(str(cell)) for cell in row))
-    console().print(built)
+    out = console()
+    with out.capture() as printed:
+        out.print(built)
+    # rich fills the last column with spaces, which would end every piped line.
+    out.file.write("".join(line.rstrip() + "\n" for line in printed.get().splitlines()))
 
 
 def lines(text: str, style: Callable[[str], str] = lambda _: "", *, error: bool = False) -> None:

@@ -74,20 +74,23 @@ def _print_similarity(result: Any) -> None:
 
 def _print_ran(result: Any) -> None:
     rows = [
-        (f"{row.op}\n  {row.kernel}", row.calls, row.evidence, figure_seconds(row.seconds), _share(row))
+        (f"{row.op}\n{row.kernel}", row.calls, row.evidence, figure_seconds(row.seconds), _share(row))
         for row in sorted(result.rows, key=lambda row: -row.seconds)
     ]
-    right = ("calls", "time", "of the floor")
-    table(("what ran", "calls", "evidence", "time", "of the floor"), rows, right=right)
+    headings = ("what ran, by which kernel", "calls", "evidence", "time", "of floor")
+    table(headings, rows, right=("calls", "time", "of floor"), whole=headings[:1])
     missing = sorted({row.floor_missing for row in result.rows if row.floor_missing})
     for reason in missing:
         lines(f"floor unknown: {reason}")
+    if missing and result.device == "cpu":
+        lines("nbx doctor --measure-host measures what the host's floors need")
 
 
 def _share(row: Any) -> str:
-    if row.floor_s is None or row.seconds <= 0:
-        return "unknown"
-    return f"{100 * row.floor_s / row.seconds:.3g} %"
+    if row.floor_s is None:
+        return "?"
+    # A view moves nothing: it has no floor to be compared with.
+    return f"{100 * row.floor_s / row.seconds:.3g} %" if row.floor_s and row.seconds else "-"
 
 
 def _plain(result: Any) -> dict[str, Any]:

@@ -63,10 +63,10 @@ def _summary(reg: nbx.Registry, problems: list[Finding]) -> str:
 
 
 def _measure(as_json: bool) -> None:
-    from nbx_registry import hostmeasure
+    from nbx_registry.host import measure
 
-    bandwidth, products = hostmeasure.copy_bandwidth(), hostmeasure.product_rate()
-    path = hostmeasure.write(environment.config_dir() / "devices", bandwidth, products)
+    bandwidth, products = measure.copy_bandwidth(), measure.product_rate()
+    path = measure.write(environment.config_dir() / "devices", bandwidth, products)
     if not as_json:
         lines(f"copies {figure_bytes(round(bandwidth))}/s; multiplies {figure_flops(round(products))}/s")
         lines(f"written to {path}")

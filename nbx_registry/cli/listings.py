@@ -121,7 +121,7 @@ def _kernels_of(reg: nbx.Registry, op: Op) -> list[str]:
 
 
 def _summary(op: Op) -> str:
-    return inspect.cleandoc(op.doc).partition("\n")[0]
+    return inspect.cleandoc(op.doc).partition("\n")[0].replace("``", "`")
 
 
 def _op(op: Op, kernels: list[str]) -> dict[str, Any]:

@@ -169,8 +169,8 @@ def test_doctor_measures_the_host(
     run: Run, run_json: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NBX_CONFIG_DIR", str(tmp_path))
-    monkeypatch.setattr("nbx_registry.hostmeasure.copy_bandwidth", lambda: 1.25e10)
-    monkeypatch.setattr("nbx_registry.hostmeasure.product_rate", lambda: 1e11)
+    monkeypatch.setattr("nbx_registry.host.measure.copy_bandwidth", lambda: 1.25e10)
+    monkeypatch.setattr("nbx_registry.host.measure.product_rate", lambda: 1e11)
     result = run("doctor", "--measure-host")
     assert "12.50 GB/s" in result.stdout
     assert run_json("price", "add", "float32[1000]", "float32[1000]", "--device", "cpu")["floor_s"] == 12000 / 1.25e10

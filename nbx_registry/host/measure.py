@@ -1,0 +1,122 @@
+"""Measuring the host: its bandwidth and its products, written into the user's folder of device files as an overlay."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nbx_registry import yamlfile
+from nbx_registry.errors import FileError
+from nbx_registry.yamlfile import Table
+
+DEVICE = "host/cpu"
+KEY = "memory.bandwidth_bytes_per_s"
+PRODUCT_KEYS = ("peak.vector.float32_flop_per_s", "peak.matrix.float32_flop_per_s")
+"""A host multiplies matrices on its vector units, so one measurement is the roof of both."""
+MIN_BYTES = 128 * 2**20
+"""Smallest array copied where the cache is small or not known."""
+CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+"""Where Linux describes the caches of the first core."""
+
+
+def copy_bandwidth(nbytes: int | None = None, *, repeats: int = 15) -> float:
+    """Return bytes per second of a NumPy copy: bytes read plus bytes written, over the median time.
+
+    One thread copies, as the host's kernels do. The arrays (``nbytes`` each) are by default four times the largest
+    cache and at least `MIN_BYTES`. Cached stores read the line they fill; that traffic is not counted, so the figure
+    is what a program sees, not what the bus carries.
+    """
+    size = max(MIN_BYTES, 4 * largest_cache()) if nbytes is None else nbytes
+    source = np.ones(size // 8, np.float64)
+    target = np.empty_like(source)
+    # The first copy meets pages that are not mapped yet.
+    np.copyto(target, source)
+    seconds: list[float] = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        np.copyto(target, source)
+        seconds.append(time.perf_counter() - start)
+    return 2 * source.nbytes / statistics.median(seconds)
+
+
+def product_rate(extent: int = 2048, *, repeats: int = 10) -> float:
+    """Return operations per second of NumPy's float32 matrix product, the fastest of ``repeats``.
+
+    The fastest, and not the median as for the copy: its roof is the arithmetic that this machine can do at all.
+    """
+    a = np.ones((extent, extent), np.float32)
+    out = np.empty_like(a)
+    seconds: list[float] = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        np.matmul(a, a, out=out)
+        seconds.append(time.perf_counter() - start)
+    return 2 * extent**3 / min(seconds)
+
+
+def largest_cache() -> int:
+    """Return the bytes of the largest cache the system describes; 0 where it describes none."""
+    sizes = [0]
+    for path in CACHES.glob("index*/size"):
+        text = path.read_text("ascii").strip()
+        if text.endswith("K") and text[:-1].isdecimal():
+            sizes.append(int(text[:-1]) * 1024)
+    return max(sizes)
+
+
+def write(
+    user_folder: Path,
+    bytes_per_s: float,
+    float32_flop_per_s: float | None = None,
+    *,
+    today: datetime.date | None = None,
+) -> Path:
+    """Write measured rates into the user's overlay of the host, and return its path.
+
+    Other facts of that file are kept (its comments are not); an earlier measurement is replaced. The file is
+    replaced as a whole, so a reader sees the old one or the new.
+
+    Raises
+    ------
+    FileError
+        If the file there is malformed, or states a rate that was not measured.
+    """
+    path = user_folder / f"{DEVICE}.yml"
+    table: dict[str, Any] = dict(yamlfile.load(path)) if path.exists() else {}
+    facts: Any = table.get("facts", Table(1))
+    if not isinstance(facts, Table):
+        raise FileError(f"{path}: facts is {yamlfile.kind(facts)}; write a mapping, or remove the file")
+    date = (today or datetime.date.today()).isoformat()
+    rates = {KEY: (bytes_per_s, "one thread's NumPy copy: bytes read plus bytes written")}
+    if float32_flop_per_s is not None:
+        rates |= dict.fromkeys(PRODUCT_KEYS, (float32_flop_per_s, "NumPy's float32 matrix product, the fastest seen"))
+    for key, (rate, note) in rates.items():
+        before = facts.get(key)
+        if before is not None and not (isinstance(before, Table) and before.get("source") == "measured"):
+            raise FileError(f"{path}: {key} is stated and was not measured; remove it there to have it measured")
+        facts[key] = {"value": float(f"{rate:.4g}"), "source": "measured", "date": date, "note": note}
+    table["facts"] = facts
+    lines = ["# Written by `nbx doctor --measure-host`."]
+    for key, value in table.items():
+        if isinstance(value, Table):
+            lines += [f"{key}:", *(f"  {json.dumps(name)}: {_flow(row)}" for name, row in value.items())]
+        else:
+            lines.append(f"{key}: {_flow(value)}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, suffix=".new", delete=False) as stream:
+        stream.write("\n".join(lines) + "\n")
+    os.replace(stream.name, path)
+    return path
+
+
+def _flow(value: Any) -> str:
+    # JSON is YAML, but for its escapes of characters beyond 16 bits: write them as they are.
+    return json.dumps(value, ensure_ascii=False)
