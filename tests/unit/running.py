@@ -51,11 +51,11 @@ def values(shape: tuple[int, ...], dtype: str, seed: int = 0, scale: float = 1.0
     rng = np.random.default_rng([seed, *shape])
     wanted = dtypes.get(dtype)
     if wanted.kind == "bool":
-        return rng.random(shape) < 0.5
+        return np.array(rng.random(shape) < 0.5)
     if wanted.integral:
         low = 0 if wanted.kind == "uint" else -7
-        return rng.integers(low, 7, shape, endpoint=True).astype(wanted.numpy)
-    found = scale * rng.standard_normal(shape)
+        return np.array(rng.integers(low, 7, shape, endpoint=True)).astype(wanted.numpy)
+    found = np.array(scale * rng.standard_normal(shape))
     if wanted.kind == "complex":
         found = found + 1j * scale * rng.standard_normal(shape)
     return found.astype(wanted.numpy)
