@@ -94,16 +94,46 @@ class Module:
 
     @cached_property
     def actions(self) -> Mapping[str, Sequence[Piece]]:
-        """The pieces that do more than bind, by every name they mention."""
+        """The pieces that do more than bind, by every name they may act on.
+
+        That is what they mention and, through functions of the module that they call, any data of the module. What a
+        decorator does to a definition is done to such data alone.
+        """
         found: dict[str, list[Piece]] = {}
         for piece in self.pieces:
-            if self._acts(piece.node):
-                for name in {path[0] for path in piece.uses(self.package).paths}:
-                    found.setdefault(name, []).append(piece)
+            if not self._acts(piece.node):
+                continue
+            mentioned = {path[0] for path in piece.uses(self.package).paths}
+            names = {name for name in self._through_functions(mentioned) if self._is_data(name)}
+            if not isinstance(piece.node, _DEFINITIONS):
+                names |= mentioned
+            for name in names:
+                found.setdefault(name, []).append(piece)
         return found
 
+    def _through_functions(self, names: set[str]) -> set[str]:
+        found: set[str] = set()
+        waiting = set(names)
+        while waiting:
+            name = waiting.pop()
+            found.add(name)
+            for piece in self.definitions.get(name, ()):
+                if isinstance(piece.node, _DEFINITIONS):
+                    waiting |= {path[0] for path in piece.uses(self.package).paths} - found
+        return found
+
+    def _is_data(self, name: str) -> bool:
+        """Whether the module binds a name to something that could be changed."""
+        for piece in self.definitions.get(name, ()):
+            value = piece.node.value if isinstance(piece.node, (ast.Assign, ast.AnnAssign)) else None
+            if not isinstance(piece.node, (*_DEFINITIONS, ast.Import, ast.ImportFrom)) and not isinstance(
+                value, ast.Constant
+            ):
+                return True
+        return False
+
     def _acts(self, node: ast.stmt) -> bool:
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        if isinstance(node, _DEFINITIONS):
             # A decorator made in this module may enter what it decorates into a table of the module.
             return any(
                 not isinstance(piece.node, (ast.Import, ast.ImportFrom))
@@ -113,6 +143,9 @@ class Module:
         if isinstance(node, (ast.Assign, ast.AnnAssign)):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             return any(isinstance(part, (ast.Attribute, ast.Subscript)) for t in targets for part in ast.walk(t))
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Compare) and _root_name(node.test.left) == "__name__":
+            # if __name__ == "__main__": not on import.
+            return False
         return isinstance(node, _ACTING)
 
     @cached_property
@@ -140,6 +173,7 @@ class Module:
         return self.files[name]
 
 
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 # Statements that may change what others bound. A definition or a plain assignment does not.
 _ACTING = (
     ast.Expr,
@@ -244,7 +278,7 @@ def _init(folder: Path) -> Path | None:
 
 def _pieces(nodes: Sequence[ast.stmt]) -> Iterator[Piece]:
     for node in nodes:
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        if isinstance(node, _DEFINITIONS):
             yield Piece(node, frozenset((node.name,)))
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             # One piece a name: what else a line imports is no matter of this name.
@@ -269,7 +303,7 @@ def _bound(node: ast.AST) -> Iterator[str]:
     waiting = [node]
     while waiting:
         item = waiting.pop()
-        if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        if isinstance(item, _DEFINITIONS):
             yield item.name
         elif isinstance(item, (ast.Import, ast.ImportFrom)):
             for alias in item.names:
@@ -361,7 +395,7 @@ class _Walk:
             append("=")
             if isinstance(value, list):
                 value = cast("list[object]", value)
-                if name == "body" and isinstance(node, _DOCUMENTED) and _is_docstring(value[0]):
+                if name == "body" and isinstance(node, _DEFINITIONS) and _is_docstring(value[0]):
                     value = value[1:]
                 for item in value:
                     if isinstance(item, ast.AST):
@@ -392,7 +426,6 @@ class _Walk:
 # What says nothing about the result, or differs between Python versions: contexts follow from the place, `kind` is the
 # u of u"", a type comment is a comment.
 _SKIPPED = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
-_DOCUMENTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _FIELDS: dict[type, tuple[str, ...]] = {}
 
 
