@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from nbx_registry.counters import Counter
+from nbx_registry.dtypes import DType
 from nbx_registry.errors import SignatureError
 from nbx_registry.guards import OverlapGuard, check_index_bounds, overlap_refusal
 from nbx_registry.interop import Adapter
@@ -71,6 +72,8 @@ def make_call(registry: Registry, shape: CallShape) -> Call:
     alone = not guards and not bound.workspace and not bound.derived and len(shape.out_adapters) == 1
     if function is not None and numpy_only and alone:
         return DirectCall(registry, shape, function)
+    if _compilable(shape):
+        return AddressCall(registry, shape, guards)
     return GeneralCall(registry, shape, guards)
 
 
@@ -163,7 +166,7 @@ class ViewCall:
 class GeneralCall:
     """Any library: operands by adapter, guards, workspace, launch."""
 
-    __slots__ = ("_guards", "_launch", "_like", "_registry", "_shape", "_streams", "_take", "bound")
+    __slots__ = ("_guards", "_launch", "_like", "_registry", "_shape", "_stream", "_take", "bound")
 
     def __init__(self, registry: Registry, shape: CallShape, guards: Sequence[Guard]) -> None:
         self.bound = bound = shape.bound
@@ -178,7 +181,8 @@ class GeneralCall:
         ]
         first = next((index for index, adapter in enumerate(shape.adapters) if adapter is not None), None)
         self._like = first
-        self._streams = shape.out_adapters[0] if first is None else shape.adapters[first] or shape.out_adapters[0]
+        teller = (shape.out_adapters[0] if first is None else shape.adapters[first]) or shape.out_adapters[0]
+        self._stream = teller.streams(shape.place)
         self._launch = _Launcher(registry, bound, array)
 
     def run(self, args: Sequence[Any], out: Any) -> Any:
@@ -230,14 +234,77 @@ class GeneralCall:
             operands.append(adapter.array(array) if self._launch.array else adapter.address(array))
         return operands
 
-    def _stream(self) -> Any:
-        return self._streams.current_stream(self._shape.place)
+
+class AddressCall(GeneralCall):
+    """Addresses straight into a program: the whole of a call compiled into one function."""
+
+    __slots__ = ("run",)
+
+    def __init__(self, registry: Registry, shape: CallShape, guards: Sequence[Guard]) -> None:
+        super().__init__(registry, shape, guards)
+        bound = shape.bound
+        program = bound.program
+        assert program is not None
+        scope: dict[str, Any] = {
+            "advance": shape.counter.advance,
+            "launch": program.run,
+            "stream": self._stream,
+            "empty": shape.out_adapters[0].empty,
+            "spec": bound.signature.outputs[0],
+            "place": shape.place,
+            "checked": super().run,
+        }
+        code: list[str] = ["def run(args, out):"]
+        values: list[str] = []
+        names: list[str] = []
+        for index, (operand, adapter) in enumerate(zip(bound.signature.tensors, shape.adapters, strict=False)):
+            names.append(f"a{index}")
+            if operand is not None:
+                values.append(f"a{index}" if adapter is None else adapter.address_code.format(x=f"a{index}"))
+        code.append(f"    {', '.join(names)}, = args" if names else "    pass")
+        if not shape.out_given:
+            like = "None" if self._like is None else f"a{self._like}"
+            code.append(f"    out = empty(spec, place, {like})")
+        values.append(shape.out_adapters[0].address_code.format(x="out"))
+        code += [f"    p{n} = {value}" for n, value in enumerate(values)]
+        addressed = [f"p{n}" for n in self._launch.addressed]
+        doubts = [f"({' | '.join(addressed)}) & 15"] if addressed else []
+        for guard in self._guards:
+            if isinstance(guard, _RangeGuard):
+                doubts.append(f"not {guard.low} <= p{guard.index} <= {guard.high}")
+            elif isinstance(guard, _MemoryGuard):
+                # Spans that might overlap: the guard itself then looks again, and refuses.
+                doubts += (
+                    f"p{w} < p{other} + {bytes_other} and p{other} < p{w} + {bytes_w}"
+                    for w, other, bytes_w, bytes_other, _ in guard.overlap.pairs
+                )
+        if doubts:
+            code += [f"    if {' or '.join(doubts)}:", "        return checked(args, out)"]
+        operands = ", ".join(f"p{n}" for n in range(len(values)))
+        code += ["    advance()", f"    launch(({operands},), stream())", "    return out"]
+        exec("\n".join(code), scope)
+        self.run = scope["run"]
+
+
+def _compilable(shape: CallShape) -> bool:
+    bound = shape.bound
+    adapters = [adapter for adapter in (*shape.adapters, *shape.out_adapters) if adapter is not None]
+    return (
+        bound.runtime is not None
+        and bound.runtime.operands == "address"
+        and bound.program is not None
+        and not (bound.workspace or bound.derived)
+        and len(shape.out_adapters) == 1
+        and all(adapter.address_code for adapter in adapters)
+        # Whether torch's tensors may be written needs no look; others' outputs are looked at each time.
+        and (not shape.out_given or shape.out_adapters[0].name == "torch")
+    )
 
 
 class _Launcher:
     """Runs a bound program, or for operands aligned worse than assumed the program bound for those."""
 
-    __slots__ = ("_addressed", "_bound", "_program", "_registry", "_simple", "_unaligned", "array")
+    __slots__ = ("_bound", "_program", "_registry", "_simple", "_unaligned", "addressed", "array")
 
     def __init__(self, registry: Registry, bound: BoundProgram, array: bool) -> None:
         self.array = array
@@ -245,12 +312,12 @@ class _Launcher:
         self._bound = bound
         self._program = bound.program
         self._simple = not bound.workspace and not bound.derived
-        self._addressed = [] if array else [n for n, slot in enumerate(bound.slots) if _has_address(slot)]
+        self.addressed = [] if array else [n for n, slot in enumerate(bound.slots) if _has_address(slot)]
         self._unaligned: dict[tuple[int, ...], BoundProgram] = {}
 
     def __call__(self, operands: list[Any], stream: Any) -> None:
         low = 0
-        for n in self._addressed:
+        for n in self.addressed:
             low |= operands[n]
         if low & 15:
             self._start(self._realigned(operands), operands, stream)
@@ -263,7 +330,7 @@ class _Launcher:
     def fixed(self, operands: list[Any], stream: Any) -> Callable[[Any], None]:
         """Return a launch of these operands, with workspace allocated once."""
         low = 0
-        for n in self._addressed:
+        for n in self.addressed:
             low |= operands[n]
         bound = self._realigned(operands) if low & 15 else self._bound
         program = bound.program
@@ -281,7 +348,7 @@ class _Launcher:
 
     def _realigned(self, operands: list[Any]) -> BoundProgram:
         aligns = [16] * len(operands)
-        for n in self._addressed:
+        for n in self.addressed:
             aligns[n] = min(16, operands[n] & -operands[n]) if operands[n] else 16
         key = tuple(aligns)
         bound = self._unaligned.get(key)
@@ -316,6 +383,26 @@ class _IndexGuard:
         check_index_bounds(self._signature, dict(zip(self._names, operands, strict=False)))
 
 
+class _RangeGuard:
+    """A Python integer beside integer arrays is one that their dtype holds."""
+
+    reads_values = True
+
+    def __init__(self, shape: CallShape, index: int, dtype: DType) -> None:
+        self._op = shape.bound.signature.op.name
+        self._dtype = dtype.name
+        self.index = index
+        limits = np.iinfo(dtype.numpy) if dtype.bits >= 8 else None
+        signed = dtype.kind == "int"
+        self.low = int(limits.min) if limits else -(1 << (dtype.bits - 1)) if signed else 0
+        self.high = int(limits.max) if limits else (1 << (dtype.bits - signed)) - 1
+
+    def __call__(self, operands: list[Any]) -> None:
+        value = operands[self.index]
+        if not self.low <= value <= self.high:
+            raise out_of_range(self._op, (value,), self._dtype)
+
+
 class _MemoryGuard:
     """What is written shares no memory with what the kernel could not bear it to."""
 
@@ -324,10 +411,10 @@ class _MemoryGuard:
     def __init__(self, registry: Registry, shape: CallShape, overlap: OverlapGuard) -> None:
         self._registry = registry
         self._bound = shape.bound
-        self._overlap = overlap
+        self.overlap = overlap
 
     def __call__(self, operands: list[Any]) -> None:
-        clash = self._overlap.find([_address(operand) for operand in operands])
+        clash = self.overlap.find([_address(operand) for operand in operands])
         if clash is not None:
             raise overlap_refusal(self._registry.decide_again(self._bound), self._bound.choice.kernel, *clash)
 
@@ -339,6 +426,10 @@ def _guards(registry: Registry, shape: CallShape) -> list[Guard]:
     if op.index_bounds and shape.place == "cpu":
         guards.append(_IndexGuard(shape))
     slots = [slot for slot in bound.slots if slot.kind in ("input", "output")]
+    beside = next((s.spec.dtype for s in slots if s.kind == "input" and not s.spec.weak), None)
+    if beside is not None and beside.integral:
+        scalars = [n for n, s in enumerate(slots) if s.spec.weak and s.spec.dtype.kind == "int"]
+        guards += (_RangeGuard(shape, n, beside) for n in scalars)
     mutable = {param.name for param in op.tensors if param.mutable}
     written = [n for n, s in enumerate(slots) if s.name in mutable or (shape.out_given and s.kind == "output")]
     if written and kernel.overlap != "any":

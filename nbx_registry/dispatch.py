@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +30,7 @@ CALL_LIMIT = 2048
 
 WEAK = (bool, int, float)
 _ndarray = np.ndarray
+_NUMPY = interop.adapter(np.empty(0))
 
 
 class Dispatcher:
@@ -74,13 +75,13 @@ class Dispatcher:
             if type(array) is _ndarray:
                 key += (array.dtype, array.shape, array.strides)
             else:
-                key.append(_key(array))
+                key.append(_KEYS.get(type(array), _key)(array))
         if out is not None:
             key.append("out")
             if type(out) is _ndarray:
                 key += (out.dtype, out.shape, out.strides)
             else:
-                key.append(tuple(map(_key, out)) if type(out) is tuple else _key(out))
+                key.append(tuple(map(_key, out)) if type(out) is tuple else _KEYS.get(type(out), _key)(out))
         if attributes:
             for name, value in attributes.items():
                 if name in self._is_tensor:
@@ -129,7 +130,9 @@ class Dispatcher:
         counter = registry.counters.counter(op.id, bound.choice.kernel.id, target.name, bound.choice.evidence)
         if not out_adapters:
             like = next((adapter for adapter in adapters if adapter is not None), None)
-            out_adapters = [like or interop.numpy_adapter()] * len(op.outputs)
+            made_by = like or _NUMPY
+            assert made_by is not None
+            out_adapters = [made_by] * len(op.outputs)
         for param, array, adapter in zip(op.tensors, args, adapters, strict=False):
             if param.mutable and (adapter is None or not adapter.writable(array)):
                 raise SignatureError(f"{op.name}: {param.name} is written in place, but it is read-only")
@@ -201,8 +204,15 @@ def _key(array: Any) -> Any:
     if array is None or kind in WEAK:
         return kind
     adapter = interop.adapter(array)
-    # A foreign array is first taken in, then the call is one of nbx tensors; anything else has its error in `_make`.
-    return kind if adapter is None or adapter.foreign else (adapter.name, adapter.key(array))
+    if adapter is None or adapter.foreign:
+        # A foreign array is first taken in, then the call is one of nbx tensors; the rest have their errors in `_make`.
+        return kind
+    _KEYS[kind] = adapter.key
+    return adapter.key(array)
+
+
+_KEYS: dict[type, Callable[[Any], Any]] = {}
+"""How arrays of a type met before give their part of a key."""
 
 
 def _attribute_key(value: Any) -> Any:

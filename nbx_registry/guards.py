@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,49 +13,50 @@ from nbx_registry.runtime import Slot
 from nbx_registry.signature import Signature
 from nbx_registry.spec import TensorSpec
 
-Address = Callable[[Any], int]
-
 
 class OverlapGuard:
     """Refuses memory shared between what is written and anything else, as far as the kernel does not tolerate it.
 
     Spans of memory are compared, from the first byte to the last: interleaved views count as overlapping.
+
+    Attributes
+    ----------
+    pairs : list of tuple
+        (written slot, other slot, bytes that the written spans, bytes that the other spans, whether the very same
+        elements are tolerated).
     """
 
     def __init__(self, kernel: Kernel, slots: Sequence[Slot], written: Sequence[int]) -> None:
-        self._kernel = kernel
         self._slots = slots
-        self._pairs = [
-            (w, other)
+        self.pairs = [
+            (w, other, _span(slots[w].spec), _span(slots[other].spec), _tolerated(kernel, slots[w], slots[other]))
             for w in written
             for other in range(len(slots))
             if other != w and not (other in written and other < w) and not slots[other].spec.weak
         ]
-        self._tolerates_same = kernel.overlap == "same"
-
-    def __bool__(self) -> bool:
-        return bool(self._pairs)
 
     def find(self, addresses: Sequence[int]) -> tuple[Slot, Slot] | None:
         """Return the first two slots whose memory overlaps in a way the kernel does not tolerate."""
-        for w, other in self._pairs:
-            written, read = self._slots[w], self._slots[other]
-            start, stop = span(addresses[w], written.spec)
-            other_start, other_stop = span(addresses[other], read.spec)
-            if start < other_stop and other_start < stop:
-                same = start == other_start and _same_elements(written.spec, read.spec)
-                if not (same and self._tolerates_same and read.kind == "input"):
-                    return written, read
+        for w, other, bytes_w, bytes_other, same in self.pairs:
+            start, other_start = addresses[w], addresses[other]
+            if (
+                start < other_start + bytes_other
+                and other_start < start + bytes_w
+                and not (same and start == other_start)
+            ):
+                return self._slots[w], self._slots[other]
         return None
 
 
-def span(address: int, spec: TensorSpec) -> tuple[int, int]:
-    """Return the first byte a tensor reaches and the one past the last."""
-    return address, address + spec.extent * spec.dtype.itemsize
+def _span(spec: TensorSpec) -> int:
+    """Return the bytes from a tensor's first to one past its last."""
+    return spec.extent * spec.dtype.itemsize
 
 
-def _same_elements(a: TensorSpec, b: TensorSpec) -> bool:
-    return a.shape == b.shape and a.strides == b.strides and a.dtype.itemsize == b.dtype.itemsize
+def _tolerated(kernel: Kernel, written: Slot, other: Slot) -> bool:
+    a, b = written.spec, other.spec
+    same = a.shape == b.shape and a.strides == b.strides and a.dtype.itemsize == b.dtype.itemsize
+    return same and kernel.overlap == "same" and other.kind == "input"
 
 
 def overlap_refusal(decision: Decision, kernel: Kernel, written: Slot, other: Slot) -> Refused:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -78,6 +78,7 @@ class Registry:
         self._targets = Targets(catalog)
         self._programs: OrderedDict[tuple[object, ...], BoundProgram] = OrderedDict()
         self._dispatchers: dict[str, Dispatcher] = {}
+        self._calls: dict[str, Callable[..., Any]] = {}
         self._lock = threading.RLock()
 
     # What there is.
@@ -235,10 +236,10 @@ class Registry:
             Outputs or workspace did not fit.
         """
         try:
-            dispatcher = self._dispatchers[op]
+            call = self._calls[op]
         except KeyError:
-            dispatcher = self.dispatcher(op)
-        return dispatcher.call(tensors, attributes, out, device, kernel, require)
+            call = self._calls[op] = self.dispatcher(op).call
+        return call(tensors, attributes, out, device, kernel, require)
 
     def bind(
         self,
@@ -260,7 +261,6 @@ class Registry:
             found = self._dispatchers.get(contract.id)
             if found is None:
                 found = self._dispatchers[contract.id] = Dispatcher(self, contract)
-            self._dispatchers[op] = found
         return found
 
     def program(self, signature: Signature, target: Target, require: str, pin: str | None) -> BoundProgram:

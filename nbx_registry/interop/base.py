@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,6 +24,9 @@ class Adapter(Protocol):
     """``numpy``, ``torch``, ``cupy``, ``nbx``, ``dlpack``."""
     foreign: bool
     """Whether arrays must be exchanged for `take` of them first: they cannot be read where they are."""
+
+    address_code: str
+    """Python source of `address` over ``{x}``, for calls compiled into one function; empty where there is none."""
 
     def take(self, x: Any) -> Any:
         """Return ``x`` itself, or for a foreign library the nbx.Tensor that stands for it (read-only)."""
@@ -73,8 +76,8 @@ class Adapter(Protocol):
         """Return the memory of ``x`` with another shape and strides, ``offset`` elements on. Not checked."""
         ...
 
-    def current_stream(self, place: str) -> Any:
-        """Return the raw handle of the stream the library enqueues on there; None if it has no say."""
+    def streams(self, place: str) -> Callable[[], Any]:
+        """Return what tells the raw handle of the stream the library enqueues on there; None: it has no say."""
         ...
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ class CupyAdapter:
 
     name = "cupy"
     foreign = False
+    address_code = "{x}.data.ptr"
 
     def __init__(self, cupy: Any) -> None:
         self._cupy = cupy
@@ -59,6 +61,6 @@ class CupyAdapter:
         size = x.dtype.itemsize
         return self._cupy.ndarray(shape, x.dtype, x.data + offset * size, tuple(step * size for step in strides))
 
-    def current_stream(self, place: str) -> int:
-        with self._cupy.cuda.Device(int(place.partition(":")[2])):
-            return self._cupy.cuda.get_current_stream().ptr
+    def streams(self, place: str) -> Callable[[], int]:
+        device, current = int(place.partition(":")[2]), self._cupy.cuda.get_current_stream
+        return lambda: current(device).ptr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ class NbxAdapter:
 
     name = "nbx"
     foreign = False
+    address_code = "{x}.address"
 
     def __init__(self, tensor_module: Any) -> None:
         self._module = tensor_module
@@ -49,6 +51,11 @@ class NbxAdapter:
     def view(self, x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Tensor:
         return x.restrided(shape, strides, offset)
 
-    def current_stream(self, place: str) -> Any:
-        stream = self._module.current_stream(place)
-        return None if stream is None else stream.handle
+    def streams(self, place: str) -> Callable[[], Any]:
+        current = self._module.current_stream
+
+        def handle() -> Any:
+            stream = current(place)
+            return None if stream is None else stream.handle
+
+        return handle

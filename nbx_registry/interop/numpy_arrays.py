@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ class NumpyAdapter:
 
     name = "numpy"
     foreign = False
+    address_code = ""
 
     def take(self, x: np.ndarray) -> np.ndarray:
         return x
@@ -71,8 +73,12 @@ class NumpyAdapter:
         address = address_of(x) + offset * x.dtype.itemsize
         return array_at(address, x.dtype, shape, strides, owner=x, readonly=not x.flags.writeable)
 
-    def current_stream(self, place: str) -> None:
-        return None
+    def streams(self, place: str) -> Callable[[], None]:
+        return _no_stream
+
+
+def _no_stream() -> None:
+    return None
 
 
 class NumpySubclassAdapter(NumpyAdapter):

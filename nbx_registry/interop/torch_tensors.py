@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ class TorchAdapter:
 
     name = "torch"
     foreign = False
+    address_code = "{x}.data_ptr()"
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
@@ -49,11 +52,15 @@ class TorchAdapter:
 
     def key(self, x: Any) -> tuple[Any, ...]:
         dtype = x.dtype
-        # What `spec` refuses without its being seen in the rest is told apart here.
-        if x.layout is not self._strided:
-            return (dtype, x.shape, x.layout, x.device, True)
+        try:
+            # Asking whether it is contiguous costs half of asking for the strides; extents then settle them.
+            strides = x.is_contiguous() or x.stride()
+        except RuntimeError:
+            # A layout without strides (sparse, nested): `spec` refuses it.
+            strides = None
+        # Refused or unresolved tensors are told apart here, so that an accepted key needs no look at them.
         odd = x.requires_grad or x.is_neg() or (dtype is self._complex64 and x.is_conj())
-        return (dtype, x.shape, x.stride(), x.device, odd)
+        return (dtype, x.shape, strides, x.get_device() if x.is_cuda else x.device, odd)
 
     def spec(self, x: Any, *, measure_align: bool = False) -> TensorSpec:
         what = f"torch tensor of shape {list(x.shape)}"
@@ -106,7 +113,11 @@ class TorchAdapter:
     def view(self, x: Any, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Any:
         return x.as_strided(shape, strides, x.storage_offset() + offset)
 
-    def current_stream(self, place: str) -> int | None:
+    def streams(self, place: str) -> Callable[[], int | None]:
         if place == "cpu" or self._raw_stream is None:
-            return None
-        return self._raw_stream(int(place.partition(":")[2]))
+            return _no_stream
+        return partial(self._raw_stream, int(place.partition(":")[2]))
+
+
+def _no_stream() -> None:
+    return None
