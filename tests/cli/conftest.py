@@ -1,5 +1,6 @@
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +13,10 @@ Run = Callable[..., Result]
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run ``nbx`` with the given words, at 80 columns."""
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """Run ``nbx`` with the given words, at 80 columns, with no files of the user's."""
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NBX_CONFIG_DIR", str(tmp_path))
 
     def invoke(*words: str) -> Result:
         result = CliRunner().invoke(main, words)

@@ -14,8 +14,9 @@ HEAVY = {
     "pytest", "hypothesis", "rich", "click", "nbx_conformance", "nbx_examples",
 }  # fmt: skip
 
-MARGIN = 4
-"""The budget is 60 ms each (`benchmarks/import_time.py` holds it on a quiet machine); tests share two cores."""
+LIMITS = ("--limit-ms", "120", "--times-numpy", "1.5")
+"""The budget is 60 ms each, and `benchmarks/import_time.py` holds it on a quiet machine, where NumPy takes about 90.
+Tests share two cores with each other, so here the limit is wider and grows with what NumPy took beside."""
 
 
 def loaded_by(code: str) -> set[str]:
@@ -49,7 +50,7 @@ def test_the_command_line_loads_no_toolkit() -> None:
     code = (
         "from nbx_registry.cli import main\n"
         "import contextlib, io\n"
-        "for line in (['--help'], ['ops'], ['kernels'], ['devices'], ['plugins'], ['explain', 'sqrt', 'float32[3]']):\n"
+        "for line in (['ops'], ['kernels'], ['plugins'], ['explain', 'sqrt', 'float32[3]']):\n"
         "    with contextlib.redirect_stdout(io.StringIO()):\n"
         "        main(line, standalone_mode=False)\n"
     )
@@ -57,13 +58,6 @@ def test_the_command_line_loads_no_toolkit() -> None:
 
 
 def test_import_and_load_keep_within_a_multiple_of_their_time() -> None:
-    command = [
-        sys.executable,
-        str(ROOT / "benchmarks/import_time.py"),
-        "--repeats",
-        "5",
-        "--limit-ms",
-        str(60 * MARGIN),
-    ]
+    command = [sys.executable, script, "--repeats", "7", *LIMITS]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
