@@ -103,4 +103,16 @@ KERNELS = (
         overlap="any",
         doc="The same memory under permuted strides: nothing runs, on any runtime.",
     ),
+    Kernel(
+        id="nbx-host/linear/composed",
+        op="linear@1",
+        backend="composite",
+        runtimes=(),
+        bind="nbx_registry.host.kernels.composites:linear",
+        parts=("matmul@1", "add@1", "gelu@1"),
+        # In narrower dtypes each part would round once more than the contract allows.
+        when=("x.dtype in (float32, float64)", "activation in (None, 'gelu', 'gelu_tanh')"),
+        preference=-10,
+        doc="matmul, add, gelu, on whatever device has kernels for these.",
+    ),
 )
