@@ -15,7 +15,7 @@ from nbx_registry.op import op
 from nbx_registry.rounding import round_to_float
 from nbx_registry.signature import Signature
 from nbx_registry.spec import TensorSpec
-from nbx_registry.tolerance import FLUSHED, roundoff, steps
+from nbx_registry.tolerance import FLUSHED, SLACK, roundoff, steps
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -83,7 +83,8 @@ def attention_magnitude(scores: Array, sizes: Array, v: Array, width: int, round
 
 def rounded_weights(dtype: DType) -> float:
     """Return what rounding the weights to a 16-bit ``dtype`` costs, in roundings of float32; nothing for wider ones."""
-    return roundoff(dtype) / roundoff(FLOAT32) if dtype.bits < 32 else 0.0
+    # Once and to nearest, so without the slack that the bound has for other roundings.
+    return roundoff(dtype) / roundoff(FLOAT32) / SLACK if dtype.bits < 32 else 0.0
 
 
 # scaled_dot_product_attention -----------------------------------------------------------------------------------------
