@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import nbx_examples.minilm.model
+import nbx_registry as nbx
 from nbx_examples.minilm import MiniLM, Tokens, find
 from nbx_examples.minilm.reference import TOLERANCE, pinned
 
@@ -47,6 +48,16 @@ def test_a_text_longer_than_the_model_reads_is_cut(model: MiniLM, tokens: Tokens
     assert batch.keep.sum(axis=1).tolist() == [256, 3]
     norms = np.linalg.norm(model(batch), axis=1)
     np.testing.assert_allclose(norms, 1, atol=1e-6)
+
+
+def test_the_same_code_runs_on_tensors_of_ours(tokens: Tokens, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MiniLM, "_place", lambda _, array: nbx.asarray(array, device="cpu"))
+    files = find()
+    config = files.config()
+    sentences, expected = pinned()
+    embeddings = MiniLM(config, files.weights(config))(tokens(sentences))
+    assert isinstance(embeddings, nbx.Tensor)
+    np.testing.assert_allclose(embeddings.numpy(), expected, rtol=0, atol=TOLERANCE)
 
 
 @pytest.fixture(scope="module")

@@ -120,6 +120,16 @@ def test_links_inside_the_repository_lead_somewhere(page: Path) -> None:
             assert (page.parent / target.partition("#")[0]).exists(), f"{name(page)} links to {target}"
 
 
+def test_pages_that_messages_name_exist() -> None:
+    for source in (
+        *ROOT.glob("nbx_registry/**/*.py"),
+        *ROOT.glob("*/nbx_*/**/*.py"),
+        *ROOT.glob("plugins/*/nbx_*/**/*.py"),
+    ):
+        for page in re.findall(r"docs/[\w/-]+\.md", source.read_text("utf-8")):
+            assert (ROOT / page).is_file(), f"{source} names {page}"
+
+
 def test_the_documentation_has_what_a_reader_looks_for() -> None:
     assert len(CONSOLE) >= 5
     for page in ("README.md", "CONTRIBUTING.md", "docs/explanation/design.md", "docs/how-to/call-ops.md"):
