@@ -55,7 +55,7 @@ class Catalog:
             for kernel in plugin.kernels:
                 kernels[kernel.id] = kernel
                 owners[kernel.id] = plugin.name
-        self.kernels: Mapping[str, Kernel] = MappingProxyType(kernels)
+        self.kernels: Mapping[str, Kernel] = MappingProxyType(dict(sorted(kernels.items())))
         self.owners: Mapping[str, str] = MappingProxyType(owners)
         by_op: dict[str, list[Kernel]] = {}
         for identifier in sorted(kernels):

@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from nbx_cuda.runtime import create, driver
+from nbx_cuda.runtime import CudaRuntime, driver
 from nbx_registry.errors import NbxError
 
 
@@ -52,7 +52,7 @@ def no_library(name: str) -> None:
 
 def test_a_missing_driver_is_named_with_its_file(monkeypatch):
     monkeypatch.setattr(ctypes, "CDLL", no_library)
-    runtime = create()
+    runtime = CudaRuntime()
     assert runtime.devices() == ()
     assert "no NVIDIA driver" in runtime.why_absent()
     assert driver.LIBRARY in runtime.why_absent()
@@ -62,7 +62,7 @@ def test_a_missing_driver_is_named_with_its_file(monkeypatch):
 @pytest.mark.parametrize("library", [Library(100), Library(0, 0)], ids=["cuInit-says-so", "count-is-zero"])
 def test_a_driver_without_a_device_points_at_visibility(monkeypatch, library):
     monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
-    runtime = create()
+    runtime = CudaRuntime()
     assert runtime.devices() == ()
     assert "no device" in runtime.why_absent()
     assert "CUDA_VISIBLE_DEVICES" in runtime.why_absent()
@@ -70,7 +70,7 @@ def test_a_driver_without_a_device_points_at_visibility(monkeypatch, library):
 
 def test_a_driver_that_does_not_start_is_quoted(monkeypatch):
     monkeypatch.setattr(ctypes, "CDLL", lambda name: Library(803))
-    why = create().why_absent()
+    why = CudaRuntime().why_absent()
     assert "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (803)" in why
     assert "unsupported display driver" in why
 
@@ -80,7 +80,7 @@ def test_a_missing_toolkit_is_named_with_the_command(monkeypatch, module, distri
     monkeypatch.setattr(ctypes, "CDLL", lambda name: Library(0, 1))
     find = driver.importlib.util.find_spec
     monkeypatch.setattr(driver.importlib.util, "find_spec", lambda name: None if name == module else find(name))
-    why = create().why_absent()
+    why = CudaRuntime().why_absent()
     assert why.startswith(f"{distribution} is not installed")
     assert "pip install 'nbx-registry[cuda]'" in why
 
@@ -88,7 +88,7 @@ def test_a_missing_toolkit_is_named_with_the_command(monkeypatch, module, distri
 def test_using_an_absent_device_says_why(monkeypatch):
     monkeypatch.setattr(ctypes, "CDLL", no_library)
     with pytest.raises(NbxError, match="there is no cuda:0: no NVIDIA driver"):
-        create().allocate(0, 16)
+        CudaRuntime().allocate(0, 16)
 
 
 def test_registering_and_asking_for_devices_imports_no_toolkit():

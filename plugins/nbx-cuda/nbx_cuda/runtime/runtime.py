@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -237,6 +238,7 @@ def _host_address(array: np.ndarray) -> int:
     return array.ctypes.data
 
 
+@cache
 def create() -> CudaRuntime:
-    """Make the runtime; touches no driver."""
+    """Return the process's one CUDA runtime: memory is accounted in one place. Touches no driver."""
     return CudaRuntime()

@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -339,6 +339,7 @@ def _bytes_of(array: np.ndarray) -> np.ndarray:
     return array.reshape(-1).view(np.uint8)
 
 
+@cache
 def create() -> SimulatedRuntime:
-    """Make the runtime."""
+    """Return the process's one simulation of the default capacity."""
     return SimulatedRuntime()

@@ -7,6 +7,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
@@ -192,6 +193,7 @@ class Runtime:
             recording.append(work)
 
 
+@cache
 def create() -> Runtime:
-    """Make the runtime."""
+    """Return the process's one runtime."""
     return Runtime()

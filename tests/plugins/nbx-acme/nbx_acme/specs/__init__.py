@@ -11,7 +11,7 @@ KERNELS = (
         backend="acme",
         runtimes=("acme",),
         bind="nbx_acme.kernels.arithmetic:bind_add",
-        when=("x1.dtype in (float32, int32)", "x2.dtype == x1.dtype"),
+        when=("x1.dtype in (float32, int32)", "x2.weak or x2.dtype == x1.dtype"),
         deterministic=True,
         replayable=True,
         overlap="same",
@@ -25,7 +25,7 @@ KERNELS = (
         bind="nbx_acme.kernels.arithmetic:bind_add",
         when=(
             "x1.dtype in (float32, int32)",
-            "x2.dtype == x1.dtype",
+            "x2.weak or x2.dtype == x1.dtype",
             "x1.nbytes + x2.nbytes <= device.acme.scratchpad_bytes",
         ),
         deterministic=True,
