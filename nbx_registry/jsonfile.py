@@ -165,10 +165,11 @@ class Reader:
         if not isinstance(value, list):
             self.refuse(name, f"is {_kind(value)}; it must be a list")
         found: list[Reader] = []
+        where = self.key(name)
         for index, item in enumerate(cast("list[object]", value)):
             if not is_object(item):
                 self.refuse(f"{name}[{index}]", f"is {_kind(item)}; it must be an object")
-            found.append(Reader(self.path, item, self.key(f"{name}[{index}]")))
+            found.append(Reader(self.path, item, f"{where}[{index}]"))
         return found
 
     def _given(self, name: str) -> Any:
