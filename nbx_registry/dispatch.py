@@ -44,22 +44,6 @@ class Dispatcher:
         self._names = tuple(param.name for param in op.tensors)
         self._is_tensor = frozenset(self._names)
 
-    def call(
-        self,
-        args: tuple[Any, ...],
-        attributes: dict[str, Any],
-        out: Any = None,
-        device: str | None = None,
-        kernel: str | None = None,
-        require: str | None = None,
-    ) -> Any:
-        """Run the op; return its outputs in the caller's library."""
-        call, args = self.prepare(args, attributes, out, device, kernel, require)
-        observer = self._registry.observer
-        if observer is not None:
-            return observer.observe(call, args, out)
-        return call.run(args, out)
-
     def prepare(
         self,
         args: tuple[Any, ...],
@@ -72,10 +56,13 @@ class Dispatcher:
         """Return the call for these arguments, made if new, and the tensors by position."""
         key: list[Any] = []
         for array in args:
-            if type(array) is _ndarray:
+            kind = type(array)
+            if kind is _ndarray:
                 key += (array.dtype, array.shape, array.strides)
+            elif kind in _KEYS:
+                key.append(_KEYS[kind](array))
             else:
-                key.append(_KEYS.get(type(array), _key)(array))
+                key.append(_key(array))
         if out is not None:
             key.append("out")
             if type(out) is _ndarray:

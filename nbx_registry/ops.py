@@ -67,13 +67,10 @@ class Namespace:
 
 def function(registry: Registry, op: Op) -> Callable[..., Any]:
     """Return a Python function that calls the op, with the contract's signature and docstring."""
-    call = registry.dispatcher(op.id).call
+    call, name = registry.call, op.id
 
     def run(*args: Any, **keywords: Any) -> Any:
-        if not keywords:
-            return call(args, keywords)
-        policy = [keywords.pop(name, None) for name in _POLICY]
-        return call(args, keywords, *policy)
+        return call(name, *args, **keywords)
 
     run.__name__ = run.__qualname__ = op.name.split("::")[-1]
     run.__module__ = "nbx_registry.ops"

@@ -13,6 +13,7 @@ from typing import Any
 
 from nbx_registry import environment, interop, plugins, tensor
 from nbx_registry.bound import Bound
+from nbx_registry.call import Call
 from nbx_registry.catalog import Catalog
 from nbx_registry.composite import weak_spec
 from nbx_registry.counters import Counters, Ran
@@ -78,7 +79,7 @@ class Registry:
         self._targets = Targets(catalog)
         self._programs: OrderedDict[tuple[object, ...], BoundProgram] = OrderedDict()
         self._dispatchers: dict[str, Dispatcher] = {}
-        self._calls: dict[str, Callable[..., Any]] = {}
+        self._prepare: dict[str, Callable[..., tuple[Call, tuple[Any, ...]]]] = {}
         self._lock = threading.RLock()
 
     # What there is.
@@ -137,6 +138,7 @@ class Registry:
     def decide(
         self,
         op: str,
+        /,
         *tensors: Any,
         device: str | None = None,
         kernel: str | None = None,
@@ -168,7 +170,7 @@ class Registry:
             self.catalog.kernel(kernel)
         return self._selector.decide(signature, target, self.require(require), kernel)
 
-    def signature(self, op: str, *tensors: Any, **attributes: Any) -> tuple[Signature, str]:
+    def signature(self, op: str, /, *tensors: Any, **attributes: Any) -> tuple[Signature, str]:
         """Check a request against its contract; return the signature and where its arrays are."""
         contract = self.catalog.op(op)
         given, attributes = contract.arguments(tensors, attributes)
@@ -181,6 +183,7 @@ class Registry:
     def price(
         self,
         op: str,
+        /,
         *tensors: Any,
         device: str | None = None,
         kernel: str | None = None,
@@ -215,6 +218,7 @@ class Registry:
     def call(
         self,
         op: str,
+        /,
         *tensors: Any,
         out: Any = None,
         device: str | None = None,
@@ -236,14 +240,18 @@ class Registry:
             Outputs or workspace did not fit.
         """
         try:
-            call = self._calls[op]
+            prepare = self._prepare[op]
         except KeyError:
-            call = self._calls[op] = self.dispatcher(op).call
-        return call(tensors, attributes, out, device, kernel, require)
+            prepare = self._prepare[op] = self.dispatcher(op).prepare
+        call, tensors = prepare(tensors, attributes, out, device, kernel, require)
+        if self.observer is not None:
+            return self.observer.observe(call, tensors, out)
+        return call.run(tensors, out)
 
     def bind(
         self,
         op: str,
+        /,
         *tensors: Any,
         out: Any = None,
         device: str | None = None,

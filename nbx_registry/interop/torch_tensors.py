@@ -51,16 +51,22 @@ class TorchAdapter:
         return x
 
     def key(self, x: Any) -> tuple[Any, ...]:
-        dtype = x.dtype
         try:
             # Asking whether it is contiguous costs half of asking for the strides; extents then settle them.
             strides = x.is_contiguous() or x.stride()
         except RuntimeError:
             # A layout without strides (sparse, nested): `spec` refuses it.
             strides = None
-        # Refused or unresolved tensors are told apart here, so that an accepted key needs no look at them.
-        odd = x.requires_grad or x.is_neg() or (dtype is self._complex64 and x.is_conj())
-        return (dtype, x.shape, strides, x.get_device() if x.is_cuda else x.device, odd)
+        index = x.get_device()
+        # Refused or unresolved tensors are told apart here, so that an accepted key needs no look at them. (A build of
+        # torch knows one kind of accelerator: an index of 0 or more says which device it is.)
+        return (
+            x.dtype,
+            x.shape,
+            strides,
+            index if index >= 0 else x.device,
+            x.requires_grad or x.is_neg() or (x.dtype is self._complex64 and x.is_conj()),
+        )
 
     def spec(self, x: Any, *, measure_align: bool = False) -> TensorSpec:
         what = f"torch tensor of shape {list(x.shape)}"
