@@ -255,6 +255,8 @@ def astype(x: Array, *, dtype: DType, saturate: bool) -> Array:
         # Not real + 1j * imaginary: an infinity times the 0 of 1j is NaN.
         return np.stack(parts, axis=-1).view(np.complex128)[..., 0]
     if dtype.floating:
+        if x.dtype.kind != "f" and dtype.bits == 64:
+            return x.astype(np.float64)
         wide = x if x.dtype.kind == "f" else integers_as_float64(x)
         return round_to_float(wide, dtype, saturate=saturate)
     low, high = integer_range(dtype)

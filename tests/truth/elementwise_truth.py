@@ -171,12 +171,12 @@ def what_is_rounded_is_rounded_once(compare: Comparer) -> None:
     x = np.concatenate([rng.standard_normal(200), ties, -ties, 1e-3 * ties])
     whole = rng.integers(-(2**62), 2**62, 200)
     whole = np.concatenate([whole, 2**60 + 2 ** np.arange(30, 56) + 1])
-    for target, bits in (("float16", 11), ("bfloat16", 8), ("float32", 24), ("float8_e4m3fn", 4)):
+    for target, bits in (("float16", 11), ("bfloat16", 8), ("float32", 24), ("float64", 53), ("float8_e4m3fn", 4)):
         with mpmath.workprec(bits):
             rounded = [float(+mpmath.mpf(v)) for v in x]
         fits = np.abs(x) > (0.1 if bits in (4, 11) else 0)
         compare(compare.oracle("astype", x[fits], dtype=target), np.array(rounded)[fits], "mpmath", rtol=0)
-        if bits in (8, 24):
+        if bits in (8, 24, 53):
             with mpmath.workprec(bits):
                 rounded = [float(+mpmath.mpf(int(v))) for v in whole]
             compare(compare.oracle("astype", whole, dtype=target), rounded, "mpmath", rtol=0)

@@ -1,0 +1,256 @@
+"""Costs, nominal and least, against closed forms; every figure an exact integer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from running import OPS, sign
+
+from nbx_registry.contracts import ALL
+from nbx_registry.contracts.attention import visible_pairs
+from nbx_registry.cost import Cost, default_cost, distinct_positions
+from nbx_registry.errors import PluginFault
+from nbx_registry.op import Op, Signature, op
+from nbx_registry.spec import parse
+
+
+def cost(name: str, *tensors: Any, **attributes: Any) -> Cost:
+    signature = sign(name, *tensors, **attributes)
+    return signature.op.cost(signature)
+
+
+def figures(found: Cost) -> tuple[int, int, int, int, int]:
+    return found.flops, found.bytes_read, found.bytes_written, found.least_flops, found.least_bytes
+
+
+@pytest.mark.parametrize("name", ["add", "multiply", "divide"])
+def test_arithmetic(name: str) -> None:
+    n = 63 * 127
+    assert figures(cost(name, "float16[63, 127]", "float16[63, 127]")) == (n, 4 * n, 2 * n, n, 6 * n)
+    assert figures(cost(name, "float16[63, 127]", "float32[127]")) == (n, 2 * n + 4 * 127, 4 * n, n, 6 * n + 4 * 127)
+    assert figures(cost(name, "float32[63, 127]", 2.0)) == (n, 4 * n, 4 * n, n, 8 * n)
+    assert figures(cost(name, "float32[0, 127]", 2.0)) == (0, 0, 0, 0, 0)
+
+
+def test_an_expanded_axis_counts_once_at_the_least() -> None:
+    expanded = "float32[63, 127];strides=[0, 1]"
+    n = 63 * 127
+    assert figures(cost("add", expanded, "float32[63, 127]")) == (n, 8 * n, 4 * n, n, 8 * n + 4 * 127)
+    # Where no operand varies, one addition serves the whole axis.
+    assert figures(cost("add", expanded, expanded)) == (n, 8 * n, 4 * n, 127, 4 * n + 8 * 127)
+    assert figures(cost("sqrt", expanded)) == (n, 4 * n, 4 * n, 127, 4 * n + 4 * 127)
+    assert figures(cost("sum", expanded, axis=1)) == (n, 4 * n, 4 * 63, 127 - 63, 4 * 127 + 4 * 63)
+
+
+def test_distinct_positions() -> None:
+    a, b = parse("float32[5, 1, 7];strides=[7, 7, 1]"), parse("float32[3, 7];strides=[0, 1]")
+    assert distinct_positions([a, b], (5, 3, 7)) == 5 * 7
+    assert distinct_positions([], (5, 3)) == 1
+    assert distinct_positions([a], (5, 0, 7)) == 0
+
+
+def test_conversion_moves_and_computes_nothing() -> None:
+    n = 1000
+    assert figures(cost("astype", "float32[1000]", dtype="float16")) == (0, 4 * n, 2 * n, 0, 6 * n)
+    assert figures(cost("astype", "int64[1000]", dtype="bool")) == (0, 8 * n, n, 0, 9 * n)
+    assert figures(cost("astype", "int4[1001]", dtype="int8")) == (0, 501, 1001, 0, 1502)
+
+
+def test_functions_of_an_element() -> None:
+    n = 129
+    assert figures(cost("sqrt", "float64[129]")) == (n, 8 * n, 8 * n, n, 16 * n)
+    assert figures(cost("gelu", "float16[129]")) == (5 * n, 2 * n, 2 * n, 5 * n, 4 * n)
+    assert figures(cost("gelu", "float16[129]", approximate="tanh")) == (9 * n, 2 * n, 2 * n, 9 * n, 4 * n)
+
+
+def test_a_sum_adds_once_for_each_element_and_at_the_least_once_less_for_each_result() -> None:
+    n = 5 * 7 * 9
+    assert figures(cost("sum", "float32[5, 7, 9]")) == (n, 4 * n, 4, n - 1, 4 * n + 4)
+    assert figures(cost("sum", "float16[5, 7, 9]", axis=(0, 2))) == (n, 2 * n, 14, n - 7, 2 * n + 14)
+    assert figures(cost("sum", "bool[5, 7, 9]", axis=1)) == (n, n, 8 * 45, n - 45, n + 8 * 45)
+    assert figures(cost("sum", "float32[0, 7]", axis=0)) == (0, 0, 28, 0, 28)
+
+
+def test_normalization() -> None:
+    n = 6 * 1000
+    assert figures(cost("softmax", "float16[6, 1000]")) == (5 * n, 2 * n, 2 * n, 5 * n, 4 * n)
+    assert figures(cost("layer_norm", "float32[6, 1000]")) == (5 * n, 4 * n, 4 * n, 5 * n, 8 * n)
+    full = cost("layer_norm", "float32[6, 1000]", "float32[1000]", "float32[1000]")
+    assert figures(full) == (7 * n, 4 * n + 8000, 4 * n, 7 * n, 8 * n + 8000)
+    assert cost("layer_norm", "float32[6, 1000]", None, "float32[1000]").flops == 6 * n
+
+
+def test_products() -> None:
+    m, k, n = 63, 129, 1000
+    assert figures(cost("matmul", f"float16[{m}, {k}]", f"float16[{k}, {n}]")) == (
+        2 * m * k * n,
+        2 * (m * k + k * n),
+        2 * m * n,
+        2 * m * k * n,
+        2 * (m * k + k * n + m * n),
+    )
+    batched = cost("matmul", f"float32[2, 1, {m}, {k}]", f"float32[5, {k}, {n}]")
+    assert batched.flops == 10 * 2 * m * k * n
+    assert batched.bytes_read == 4 * (2 * m * k + 5 * k * n)
+    assert cost("matmul", f"float32[{k}]", f"float32[{k}]").flops == 2 * k
+    assert cost("matmul", f"float32[{m}, {k}]", f"float32[{k}]").flops == 2 * m * k
+    assert cost("matmul", f"float32[{m}, 0]", f"float32[0, {n}]").flops == 0
+    assert figures(cost("linear", f"float16[3, 7, {k}]", f"float16[{n}, {k}]", f"float16[{n}]", activation="gelu")) == (
+        2 * 21 * k * n,
+        2 * (21 * k + n * k + n),
+        2 * 21 * n,
+        2 * 21 * k * n,
+        2 * (21 * k + n * k + n + 21 * n),
+    )
+
+
+def test_an_embedding_reads_rows_not_the_table() -> None:
+    rows, width, table = 7, 384, 30522
+    found = cost("embedding", f"float32[{table}, {width}]", f"int32[{rows}]")
+    assert figures(found) == (0, 4 * rows * width + 4 * rows, 4 * rows * width, 0, 8 * rows * width + 4 * rows)
+    # With more indices than rows, some must be equal: no more than the table need be read.
+    found = cost("embedding", "float32[5, 8]", "int64[3, 7]")
+    assert figures(found) == (0, 4 * 21 * 8 + 8 * 21, 4 * 21 * 8, 0, 4 * 5 * 8 + 8 * 21 + 4 * 21 * 8)
+    # One index, expanded, names one row.
+    found = cost("embedding", "float32[50, 8]", "int32[21];strides=[0]")
+    assert found.least_bytes == 4 * 8 + 4 + 4 * 21 * 8
+
+
+def test_attention() -> None:
+    b, hq, hkv, tq, tk, d, dv = 2, 8, 2, 63, 129, 64, 32
+    arrays = f"float16[{b}, {hq}, {tq}, {d}]", f"float16[{b}, {hkv}, {tk}, {d}]", f"float16[{b}, {hkv}, {tk}, {dv}]"
+    flops = 2 * b * hq * tq * tk * (d + dv)
+    read = 2 * (b * hq * tq * d + b * hkv * tk * (d + dv))
+    out = 2 * b * hq * tq * dv
+    op = "scaled_dot_product_attention"
+    assert figures(cost(op, *arrays)) == (flops, read, out, flops, read + out)
+    mask = tq * tk
+    assert figures(cost(op, *arrays, f"bool[{tq}, {tk}]")) == (flops, read + mask, out, flops, read + mask + out)
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (63, 63), (63, 129), (129, 63), (1, 1000), (5, 0), (0, 5)])
+def test_a_causal_mask_hides_pairs_at_the_least(queries: int, keys: int) -> None:
+    seen = np.tri(queries, keys, keys - queries, dtype=bool)
+    assert visible_pairs(queries, keys, True) == int(seen.sum())
+    q, k = f"float16[1, 2, {queries}, 8]", f"float16[1, 1, {keys}, 8]"
+    found = cost("scaled_dot_product_attention", q, k, k, causal=True)
+    assert found.flops == 2 * 2 * queries * keys * 16
+    assert found.least_flops == 2 * 2 * int(seen.sum()) * 16
+    # Queries that see nothing need not be read.
+    live = int(seen.any(-1).sum())
+    assert found.least_bytes == 2 * (2 * live * 8 + 2 * keys * 8 + 2 * queries * 8)
+
+
+def test_decoding() -> None:
+    b, hq, hkv, t, d, dv = 8, 32, 8, 8192, 128, 64
+    arrays = f"float16[{b}, {hq}, {d}]", f"float16[{b}, {hkv}, {t}, {d}]", f"float16[{b}, {hkv}, {t}, {dv}]"
+    read, out = 2 * (b * hq * d + b * hkv * t * (d + dv)), 2 * b * hq * dv
+    flops = 2 * b * hq * t * (d + dv)
+    assert figures(cost("decode_attention", *arrays)) == (flops, read, out, flops, read + out)
+    assert cost("decode_attention", *arrays, f"float32[{t}]").bytes_read == read + 4 * t
+    parts = "float32[256, 32, 64]", "float32[256, 32]", "float32[256, 32]"
+    n = 256 * 32
+    found = cost("decode_attention_reduce", *parts, dtype="float16")
+    assert figures(found) == (2 * n * 64, 4 * n * 66, 2 * 256 * 64, 2 * n * 64, 4 * n * 66 + 2 * 256 * 64)
+
+
+def test_appending_to_a_cache_touches_the_rows_not_the_pool() -> None:
+    n, h, d = 5, 8, 128
+    found = cost("paged_kv_append", f"float32[{n}, {h}, {d}]", f"int32[{n}]", f"float16[100000, {h}, 16, {d}]")
+    row = n * h * d
+    assert figures(found) == (0, 4 * row + 4 * n, 2 * row, 0, 6 * row + 4 * n)
+
+
+def test_a_view_moves_nothing_and_a_copy_everything() -> None:
+    assert figures(cost("permute_dims", "float16[5, 7]", axes=(1, 0))) == (0, 0, 0, 0, 0)
+    assert figures(cost("permute_dims", "float16[5, 7]", axes=(1, 0), copy=True)) == (0, 70, 70, 0, 140)
+
+
+def test_a_pixel_shuffle_of_an_expanded_tensor_reads_it_once() -> None:
+    n = 2 * 12 * 3 * 5
+    assert figures(cost("pixel_shuffle", "float16[2, 12, 3, 5]", r=2)) == (0, 2 * n, 2 * n, 0, 4 * n)
+    expanded = "float16[2, 3, 4, 3, 5];strides=[45, 15, 0, 5, 1]"
+    assert figures(cost("pixel_shuffle", expanded, r=2)) == (0, 2 * n, 2 * n, 0, 2 * n // 4 + 2 * n)
+
+
+def test_units_and_the_dtype_they_work_in() -> None:
+    found = cost("matmul", "bfloat16[3, 4]", "bfloat16[4, 5]")
+    assert (found.unit, found.dtype.name) == ("matrix", "bfloat16")
+    found = cost("decode_attention", "float32[1, 1, 8]", "float16[1, 1, 9, 8]", "float16[1, 1, 9, 8]")
+    assert (found.unit, found.dtype.name) == ("matrix", "float16")
+    for arrays, dtype in (("float16[3]", "float32"), ("float64[3]", "float64"), ("int32[3]", "int32")):
+        found = cost("add", arrays, arrays)
+        assert (found.unit, found.dtype.name) == ("vector", dtype)
+    assert cost("paged_kv_append", "float16[1, 1, 8]", "int32[1]", "float16[3, 1, 4, 8]").dtype.name == "float32"
+
+
+TYPICAL: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+    "add": (("float32[3]", 2.0), {}),
+    "multiply": (("int8[3]", "uint8[3]"), {}),
+    "divide": (("float16[3, 1]", "float32[4]"), {}),
+    "sqrt": (("float64[3]",), {}),
+    "gelu": (("bfloat16[3]",), {}),
+    "astype": (("complex64[3]",), {"dtype": "complex64"}),
+    "sum": (("uint8[3, 4]",), {"axis": -1, "keepdims": True}),
+    "layer_norm": (("float32[3, 4]", None, "float32[4]"), {}),
+    "softmax": (("float32[3, 4]",), {"axis": 0}),
+    "matmul": (("float32[4]", "float32[2, 4, 3]"), {}),
+    "linear": (("float32[4]", "float32[3, 4]"), {"activation": "silu"}),
+    "embedding": (("float8_e5m2[3, 4]", "int64[]"), {}),
+    "scaled_dot_product_attention": (("float16[1, 4, 3, 8]", "float16[1, 2, 5, 8]", "float16[1, 2, 5, 6]"), {}),
+    "decode_attention": (("float32[1, 4, 8]", "float16[1, 2, 5, 8]", "float16[1, 2, 5, 6]"), {"q_dtype": "float16"}),
+    "decode_attention_reduce": (("float32[3, 4, 5]", "float32[3, 4]", "float32[3, 4]"), {}),
+    "paged_kv_append": (("float32[3, 2, 8]", "int32[3]", "float8_e5m2[5, 2, 4, 8]"), {"saturate": True}),
+    "permute_dims": (("bool[3, 4]",), {"axes": (1, 0), "copy": True}),
+    "pixel_shuffle": (("int4[1, 8, 3, 5]",), {"r": 2}),
+}
+
+
+def test_the_typical_signatures_are_of_every_op() -> None:
+    assert set(TYPICAL) == {found.name for found in ALL}
+
+
+@pytest.mark.parametrize("name", TYPICAL)
+def test_the_least_is_never_more_than_the_nominal(name: str) -> None:
+    tensors, attributes = TYPICAL[name]
+    found = cost(name, *tensors, **attributes)
+    assert all(type(figure) is int and figure >= 0 for figure in figures(found))
+    assert found.least_flops <= found.flops
+    assert found.least_bytes <= found.bytes_read + found.bytes_written
+
+
+def made(**rules: Any) -> Op:
+    @op("made@1(x: F[N, C]) -> F[N]", **rules)
+    def contract(x: Any) -> Any:
+        return x.sum(-1)
+
+    return contract
+
+
+def test_expressions_give_what_they_say_and_the_rest_its_default() -> None:
+    contract = made(flops="2 * x.size", bytes_read="N * 4", least_flops="N")
+    found = contract.cost(contract.signature([parse("float32[6, 10]")], {}))
+    assert figures(found) == (120, 24, 24, 6, 48)
+    plain = made()
+    assert figures(plain.cost(plain.signature([parse("float32[6, 10]")], {}))) == (0, 240, 24, 0, 264)
+
+
+def test_a_rule_must_give_counts() -> None:
+    def negative(signature: Signature) -> Cost:
+        return default_cost(signature, flops=-1)
+
+    signatures = {contract: contract.signature([parse("float32[6, 10]")], {}) for contract in (
+        made(flops="x.size / 4"), made(cost=negative), made(cost=lambda signature: 3),
+    )}  # fmt: skip
+    for (contract, signature), words in zip(
+        signatures.items(), ["flops .* 15.0", "flops .* -1", "no Cost"], strict=True
+    ):
+        with pytest.raises(PluginFault, match=words):
+            contract.cost(signature)
+
+
+def test_every_op_says_what_nominal_and_least_differ_in() -> None:
+    assert "Nominal" in (Cost.__doc__ or "")
+    assert all(OPS[name].cost_function is None or OPS[name].cost_function.__doc__ for name in OPS)
