@@ -22,7 +22,7 @@ from nbx_registry import bundle as bundles
 from nbx_registry import jsonfile
 from nbx_registry.bundle import Built, Bundle, Record
 from nbx_registry.decision import NO_EVIDENCE, Evidence, Refusal
-from nbx_registry.errors import FileError
+from nbx_registry.errors import FileError, NbxError
 
 if TYPE_CHECKING:
     from nbx_registry.device import Device
@@ -101,7 +101,10 @@ class EvidenceStore:
             found = self._of[kernel.id] = tuple(self._find(kernel.id))
         if not found and kernel.id not in self._broken:
             return NO_EVIDENCE
-        digests = (self._value("op", kernel.op, op_digest), self._value("kernel", kernel.id, kernel_digest))
+        try:
+            digests = (self._value("op", kernel.op, op_digest), self._value("kernel", kernel.id, kernel_digest))
+        except NbxError as error:
+            return Evidence("none", stale=f"the code that it rests on cannot be read: {error}")
         current: list[_Found] = []
         stale: list[tuple[_Found, str]] = []
         for one in found:

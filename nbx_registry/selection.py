@@ -80,6 +80,7 @@ class Selector:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._conditions: dict[str, Conditions | Fault] = {}
+        self._digests = digest.SourceDigests()
         self._settled: OrderedDict[tuple[object, ...], _Settled] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -261,7 +262,15 @@ class Selector:
         store = self._catalog.settings
         if not store.has(kernel.id):
             return None
-        return store.lookup(kernel.id, target.device.id, kernel.key, conditions.key(signature, target.device))
+        bind = kernel.bind
+        return store.lookup(
+            kernel.id,
+            target.device.id,
+            kernel.key,
+            conditions.key(signature, target.device),
+            parameters=kernel.defaults or None,
+            kernel_digest=(lambda: self._digests.of(bind)) if isinstance(bind, str) else None,
+        )
 
     def _candidate(self, entry: _Entry, choice: Choice, pin: str | None) -> Candidate:
         words = [
@@ -369,7 +378,7 @@ class Selector:
         return self._catalog.evidence.level(
             kernel,
             op_digest=lambda: op.digest,
-            kernel_digest=lambda: digest.source_digest(bind),
+            kernel_digest=lambda: self._digests.of(bind),
             device=self._catalog.devices[_HOST] if view else target.device,
             live=None if view else target.live,
             toolkit=toolkit,

@@ -17,7 +17,7 @@ from nbx_registry import bundle, jsonfile
 from nbx_registry.decision import Evidence
 from nbx_registry.device import Device
 from nbx_registry.devicefile import Fact, Schema
-from nbx_registry.errors import FileError
+from nbx_registry.errors import FileError, UnknownName
 from nbx_registry.evidence import EvidenceStore, gate, weakest
 from nbx_registry.kernel import Kernel
 from nbx_registry.runtime import LiveDevice
@@ -198,6 +198,14 @@ def test_an_absent_device_takes_the_bundles_versions_as_given(folder, versions):
 
 
 # Staleness.
+
+
+def test_code_that_cannot_be_read_opens_nothing_and_is_told(folder):
+    def missing() -> str:
+        raise UnknownName("no module 'p' to read")
+
+    found = level(folder(content()), kernel_digest=missing)
+    assert (found.level, found.stale) == ("none", "the code that it rests on cannot be read: no module 'p' to read")
 
 
 @pytest.mark.parametrize(
