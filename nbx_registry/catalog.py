@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from nbx_registry import environment
-from nbx_registry.device import DeviceTable
+from nbx_registry.devicetable import DeviceTable
 from nbx_registry.errors import UnknownName
 from nbx_registry.evidence import EvidenceStore
 from nbx_registry.kernel import Backend, Kernel

@@ -18,7 +18,8 @@ from nbx_registry.catalog import Catalog
 from nbx_registry.composite import weak_spec
 from nbx_registry.counters import Counters, Ran
 from nbx_registry.decision import Decision
-from nbx_registry.device import Device, DeviceTable
+from nbx_registry.device import Device
+from nbx_registry.devicetable import DeviceTable
 from nbx_registry.dispatch import Dispatcher
 from nbx_registry.errors import NbxError, PluginFault, Refused, SignatureError
 from nbx_registry.kernel import Kernel

@@ -13,7 +13,8 @@ import pytest
 
 import nbx_devices
 from nbx_devices import plugin
-from nbx_registry.device import Device, DeviceTable
+from nbx_registry.device import Device
+from nbx_registry.devicetable import DeviceTable
 from nbx_registry.errors import MissingFact
 from nbx_registry.runtime import LiveDevice
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nbx_registry import dtypes
-from nbx_registry.device import DeviceTable
+from nbx_registry.devicetable import DeviceTable
 from nbx_registry.errors import DuplicateError, FileError, MissingFact, UnknownName
 from nbx_registry.runtime import LiveDevice
 

@@ -1,0 +1,365 @@
+"""Devices by id, from folders of device files, read when they are asked for.
+
+A folder of device files holds ``<vendor>/<product>.yml`` (the device ``vendor/product``), ``<vendor>/arch/<name>.yml``
+(an architecture, which products extend), and may hold ``schema.yml`` (the keys its files use), ``sources.yml`` and
+``suggestions.yml``. A folder of overlays has the same form; its files add facts to devices or architectures described
+elsewhere. In the user's folder a file is an overlay where its device is known, and a device where it is not.
+
+Every fact is stated once. A key that a product and its architecture, or a file and an overlay, both state is refused,
+naming both: a product that differs from its architecture means that the fact belongs in the product files. So what a
+file says never depends on who else said something, nor on an order.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from nbx_registry import yamlfile
+from nbx_registry.device import Device
+from nbx_registry.devicefile import (
+    HEAD,
+    DeviceFile,
+    Fact,
+    KeySchema,
+    Schema,
+    Source,
+    read_device,
+    read_schema,
+    read_sources,
+)
+from nbx_registry.errors import DuplicateError, FileError, NbxError, UnknownName, nearest
+from nbx_registry.yamlfile import kind
+
+if TYPE_CHECKING:
+    from nbx_registry.runtime import LiveDevice
+
+MAX_EXTENDS = 8
+"""Longest chain of files that extend each other."""
+
+_FOLDER_FILES = ("schema.yml", "sources.yml", "suggestions.yml")
+_ID = re.compile(r"[a-z0-9][a-z0-9_.-]*/(arch/)?[a-z0-9][a-z0-9_.-]*\Z")
+
+
+@dataclass(slots=True)
+class _Files:
+    """Where a device or architecture is described."""
+
+    own: list[Path] = field(default_factory=list[Path])
+    overlays: list[Path] = field(default_factory=list[Path])
+
+
+class DeviceTable(Mapping[str, Device]):
+    """Devices by id. Listing ids reads no file; a device's files are read when it is first asked for.
+
+    Parameters
+    ----------
+    folders
+        Folders of device files. One of them holds the common schema (a ``schema.yml`` without a namespace).
+    overlays
+        Folders of overlays.
+    user_folder
+        The user's folder of both; it need not exist.
+    """
+
+    def __init__(
+        self, folders: Iterable[Path] = (), overlays: Iterable[Path] = (), user_folder: Path | None = None
+    ) -> None:
+        self._folders = sorted({Path(folder) for folder in folders})
+        self._overlays = sorted({Path(folder) for folder in overlays})
+        self._user = user_folder
+        self._parts: dict[str, tuple[list[Path], dict[str, Any], dict[str, Fact]]] = {}
+        self._devices: dict[str, Device] = {}
+        self._matches: dict[tuple[object, ...], Device | None] = {}
+        self._lock = threading.RLock()
+
+    @property
+    def user_folder(self) -> Path | None:
+        """The user's folder of device files and overlays."""
+        return self._user
+
+    def __iter__(self) -> Iterator[str]:
+        return (id for id in self._index if "/arch/" not in id)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __contains__(self, id: object) -> bool:
+        return id in self._index and "/arch/" not in str(id)
+
+    def __getitem__(self, id: str) -> Device:
+        """Return a device.
+
+        Raises `UnknownName` with the nearest id, `FileError` if its files are malformed, `DuplicateError` if two files
+        describe it.
+        """
+        found = self._devices.get(id)
+        if found is None:
+            if id not in self:
+                raise UnknownName.of("device", id, self, "nbx devices lists them")
+            with self._lock:
+                found = self._devices.get(id)
+                if found is None:
+                    found = self._devices[id] = self._device(id)
+        return found
+
+    def get(self, id: str, default: Any = None) -> Any:
+        """Return a device, or the default where there is no file for it."""
+        if id not in self:
+            return default
+        return self[id]
+
+    def match(self, live: LiveDevice) -> Device | None:
+        """Return the product that a live device is, by the files' ``match`` rules; None where no file matches.
+
+        Raises
+        ------
+        DuplicateError
+            If two files match, naming both.
+        FileError
+            If none matches, and some could not be read.
+        """
+        count = live.detected.get("multiprocessors")
+        key = (live.runtime, live.name, live.arch, count)
+        if key not in self._matches:
+            self._matches[key] = self._match(live, count)
+        return self._matches[key]
+
+    @cached_property
+    def schema(self) -> Schema:
+        """Every key that device files may state. Raises `FileError`, or `DuplicateError` for a key described twice."""
+        keys: dict[str, KeySchema] = {}
+        common: Path | None = None
+        for folder in self._all_folders:
+            path = folder / "schema.yml"
+            if not path.is_file():
+                continue
+            namespace, found = read_schema(path)
+            if namespace is None:
+                if common is not None:
+                    raise DuplicateError(f"{common} and {path} both describe the common keys; give one a namespace:")
+                common = path
+            for key, row in found.items():
+                if key in keys:
+                    raise DuplicateError(f"key {key!r} is described by {keys[key].file} and by {path}; rename one")
+                keys[key] = row
+        roots = {key.partition(".")[0] for key, row in keys.items() if row.file == common}
+        for key, row in keys.items():
+            if row.file != common and key.partition(".")[0] in roots:
+                raise DuplicateError(f"{row.file}: namespace of {key!r} is taken by the common keys of {common}")
+        return Schema(keys)
+
+    @cached_property
+    def sources(self) -> Mapping[str, Source]:
+        """The documents that every file may name, by tag."""
+        return MappingProxyType(self._folder_sources(self._common)) if self._common is not None else {}
+
+    @cached_property
+    def suggestions(self) -> Mapping[str, str]:
+        """Which distribution has kernels for a capability, by capability."""
+        found: dict[str, str] = {}
+        for folder in self._folders:
+            path = folder / "suggestions.yml"
+            if not path.is_file():
+                continue
+            table = yamlfile.load(path)
+            for capability, distribution in table.items():
+                if not isinstance(distribution, str):
+                    raise FileError(
+                        f"{path}:{table.lines[capability]}: {capability!r} is {kind(distribution)}; "
+                        f"write the name of a distribution"
+                    )
+                if capability in found:
+                    raise DuplicateError(f"{path}:{table.lines[capability]}: {capability!r} has a suggestion already")
+                found[capability] = distribution
+        return MappingProxyType(found)
+
+    def check(self) -> tuple[str, ...]:
+        """Read every file, and return what is wrong with each, in words; empty when all is well."""
+        problems = [f"{f}: no such folder of device files" for f in (*self._folders, *self._overlays) if not f.is_dir()]
+        for folder in self._all_folders:
+            problems += [
+                f"{path}: not read; device files are <vendor>/<product>.yml or <vendor>/arch/<name>.yml"
+                for path in sorted((*folder.glob("*.yml"), *folder.rglob("*.yaml")))
+                if path.name not in _FOLDER_FILES
+            ]
+        steps: list[Callable[[], object]] = [lambda: self.suggestions]
+        for id in self._index:
+            steps.append(partial(self._part if "/arch/" in id else self.__getitem__, id))
+        for folder in self._overlays:
+            steps += [partial(self._read, path, overlay=True) for id, path in _scan(folder) if id not in self._index]
+        for step in steps:
+            try:
+                step()
+            except NbxError as error:
+                if str(error) not in problems:
+                    problems.append(str(error))
+        return tuple(problems)
+
+    # Files.
+
+    @cached_property
+    def _all_folders(self) -> list[Path]:
+        return [*self._folders, *self._overlays, *([self._user] if self._user is not None else [])]
+
+    @cached_property
+    def _common(self) -> Path | None:
+        return next((f for f in self._folders if any(row.file.parent == f for row in self.schema.keys.values())), None)
+
+    @cached_property
+    def _index(self) -> Mapping[str, _Files]:
+        index: dict[str, _Files] = {}
+        for folder in self._folders:
+            for id, path in _scan(folder):
+                index.setdefault(id, _Files()).own.append(path)
+        user = list(_scan(self._user)) if self._user is not None else []
+        described = set(index)
+        for id, path in user:
+            files = index.setdefault(id, _Files())
+            (files.overlays if id in described else files.own).append(path)
+        for folder in self._overlays:
+            for id, path in _scan(folder):
+                # An overlay of a device that is not installed waits; `check` reads it all the same.
+                if id in index:
+                    index[id].overlays.append(path)
+        return MappingProxyType(dict(sorted(index.items())))
+
+    def _folder_sources(self, folder: Path) -> dict[str, Source]:
+        path = folder / "sources.yml"
+        return read_sources(yamlfile.load(path), path) if path.is_file() else {}
+
+    def _read(self, path: Path, *, overlay: bool = False) -> DeviceFile:
+        return read_device(path, self.schema, self._known_sources(path), overlay=overlay)
+
+    def _known_sources(self, path: Path) -> Mapping[str, Source]:
+        folder = next(f for f in self._all_folders if path.is_relative_to(f))
+        if folder == self._common or not (folder / "sources.yml").is_file():
+            return self.sources
+        own = self._folder_sources(folder)
+        if twice := sorted(set(own) & set(self.sources)):
+            raise DuplicateError(
+                f"{folder / 'sources.yml'}: source {twice[0]!r} is known as {self.sources[twice[0]]}; rename it"
+            )
+        return {**self.sources, **own}
+
+    def _part(self, id: str) -> tuple[list[Path], dict[str, Any], dict[str, Fact]]:
+        """Read what the files of one id say, overlays included: the files, the head with ``extends``, the facts."""
+        known = self._parts.get(id)
+        if known is not None:
+            return known
+        files = self._index[id]
+        if len(files.own) > 1:
+            raise DuplicateError(f"device {id!r} is described by {' and by '.join(map(str, files.own))}; remove one")
+        if not _ID.match(id):
+            raise FileError(f"{files.own[0]}: {id!r} is no id: lower-case letters, digits, '.', '_' and '-'")
+        path = files.own[0]
+        own = self._read(path)
+        head = {key: (value, path, own.lines[key]) for key, value in own.head.items()}
+        if own.extends is not None:
+            head["extends"] = (own.extends, path, own.lines["extends"])
+        facts = dict(own.facts)
+        for overlay in files.overlays:
+            _merge_facts(facts, self._read(overlay, overlay=True))
+        self._parts[id] = known = ([path, *files.overlays], head, facts)
+        return known
+
+    def _device(self, id: str) -> Device:
+        files: list[Path] = []
+        head: dict[str, tuple[Any, Path, int]] = {}
+        facts: dict[str, Fact] = {}
+        chain = [id]
+        while True:
+            part_files, part_head, part_facts = self._part(chain[-1])
+            files += part_files
+            for key in HEAD:
+                if key in part_head:
+                    if key in head:
+                        raise _twice(key, head[key][1:], part_head[key][1:])
+                    head[key] = part_head[key]
+            for key, fact in part_facts.items():
+                if key in facts:
+                    raise _twice(f"fact {key!r}", (facts[key].file, facts[key].line), (fact.file, fact.line))
+                facts[key] = fact
+            if "extends" not in part_head:
+                break
+            chain.append(self._extended(chain, *part_head["extends"]))
+        for key in ("arch", "runtime", "evidence_class"):
+            if key not in head:
+                raise FileError(f"{files[0]}:1: {key} is missing; state it here or in the architecture it extends")
+        return Device(id, files, {key: value[0] for key, value in head.items()}, facts, self.schema)
+
+    def _extended(self, chain: list[str], target: str, path: Path, line: int) -> str:
+        where = f"{path}:{line}"
+        if target == chain[-1]:
+            vendor = target.partition("/")[0]
+            raise FileError(f"{where}: {target!r} extends itself; name an architecture, like {vendor}/arch/<name>")
+        if target in chain:
+            raise FileError(f"{where}: extends goes round in a circle: {' -> '.join([*chain, target])}")
+        if target not in self._index or not self._index[target].own:
+            known = [id for id in self._index if "/arch/" in id]
+            raise FileError(
+                f"{where}: extends {target!r}, for which there is no file{nearest(target, known)}; "
+                f"a folder of device files would hold it as {target}.yml"
+            )
+        if "/arch/" not in target:
+            raise FileError(
+                f"{where}: extends {target!r}, a product; only architectures (<vendor>/arch/<name>) are extended"
+            )
+        if len(chain) > MAX_EXTENDS:
+            raise FileError(f"{where}: more than {MAX_EXTENDS} files extend each other: {' -> '.join(chain)}")
+        return target
+
+    def _match(self, live: LiveDevice, count: object) -> Device | None:
+        found: list[Device] = []
+        unread: list[NbxError] = []
+        for id in self:
+            try:
+                device = self[id]
+            except NbxError as error:
+                unread.append(error)
+                continue
+            rule = device.match
+            if rule is None or device.runtime != live.runtime:
+                continue
+            if (
+                live.name in rule.get("names", (live.name,))
+                and live.arch in rule.get("archs", (live.arch,))
+                and count == rule.get("multiprocessors", count)
+            ):
+                found.append(device)
+        if len(found) > 1:
+            raise DuplicateError(
+                f"{live.name!r} ({live.arch}) is matched by {' and by '.join(str(d.file) for d in found)}; "
+                f"make their match rules differ"
+            )
+        if not found and unread:
+            raise FileError(
+                f"no device file matches {live.name!r} ({live.arch}), but {len(unread)} could not be read: "
+                + "; ".join(map(str, unread))
+            )
+        return found[0] if found else None
+
+
+def _scan(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Yield id and path of every file of a folder, in order."""
+    for path in sorted((*folder.glob("*/*.yml"), *folder.glob("*/arch/*.yml"))):
+        yield path.relative_to(folder).with_suffix("").as_posix(), path
+
+
+def _merge_facts(facts: dict[str, Fact], overlay: DeviceFile) -> None:
+    for key, fact in overlay.facts.items():
+        if key in facts:
+            raise _twice(f"fact {key!r}", (facts[key].file, facts[key].line), (fact.file, fact.line))
+        facts[key] = fact
+
+
+def _twice(what: str, first: Sequence[Any], second: Sequence[Any]) -> FileError:
+    return FileError(
+        f"{second[0]}:{second[1]}: {what} is given twice; {first[0]}:{first[1]} states it too. State it in one of them"
+    )
