@@ -253,7 +253,7 @@ def _label(name: str, value: object) -> str:
     if value is None:
         return f"{name}-none"
     if isinstance(value, list):
-        return name + "x".join(str(item) for item in _list(value)) if value else f"{name}-none"
+        return name + "x".join(str(item) for item in cast("list[Any]", value)) if value else f"{name}-none"
     if isinstance(value, dict):
         inner = cast("dict[str, Any]", value)
         return "-".join(key if isinstance(item, dict) else _label(key, item) for key, item in inner.items())

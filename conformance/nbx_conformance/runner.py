@@ -157,7 +157,7 @@ def _execute(site: Site, item: Item) -> Record:
         kernel=item.kernel.id,
         case=item.case.id,
         seed=item.case.seed,
-        verdict=max((o.verdict for o in outcomes), key=_RANK.__getitem__, default="error"),
+        verdict=_worst(outcomes),
         checks=checks,
         details={o.check: o.detail[:600] for o in outcomes if o.detail},
         profile=judge(trial, trial.first, 0).profile.to_dict() if measured else {},
@@ -166,6 +166,14 @@ def _execute(site: Site, item: Item) -> Record:
         built=_built(trial) if not item.case.refuses else (),
         view=measured and trial.bound.view is not None,
     )
+
+
+def _worst(outcomes: Sequence[Outcome]) -> Verdict:
+    found: Verdict = "pass"
+    for outcome in outcomes:
+        if _RANK[outcome.verdict] > _RANK[found]:
+            found = outcome.verdict
+    return found
 
 
 def _outcomes(trial: Trial) -> Iterable[Outcome]:

@@ -48,7 +48,8 @@ def of_kernel(trial: Trial, refused: Refused) -> Outcome:
         before = runtime.memory(index)
         try:
             public.call(trial, prepared, out=prepared.out)
-        except Refused as error:
+        except (Refused, SignatureError) as error:
+            # Some views that a contract knows, backward ones, no caller's array may be.
             wrong = _written(prepared, error)
             if not wrong and runtime.memory(index).allocations != before.allocations:
                 wrong = f"{message(error)}, but memory was allocated for it"

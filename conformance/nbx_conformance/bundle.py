@@ -1,0 +1,181 @@
+"""Bundles: what a run found, in one file that another machine can verify.
+
+The form is that of `nbx_registry.bundle`, which reads them. One record says what one case came to: ``check`` names the
+checks that came to the same verdict, separated by spaces. Files hold canonical JSON and one newline, nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from nbx_conformance.runner import KernelVerdict, Record
+from nbx_conformance.session import Session
+from nbx_registry import bundle, digest, jsonfile
+from nbx_registry.bundle import Bundle
+from nbx_registry.errors import FileError, NbxError
+from nbx_registry.kernel import Kernel
+
+DISTRIBUTION: Final = "nbx-conformance"
+
+_VERDICTS: Final[Mapping[KernelVerdict, str]] = {
+    "pass": "pass",
+    "fail": "fail",
+    "error": "fail",
+    "unmeasured": "incomplete",
+}
+
+
+def write(session: Session, path: Path) -> tuple[Bundle, list[str]]:
+    """Write what a session found; return it as it will be read, and which kernels are not in it and why.
+
+    Raises `FileError`, and writes nothing, if nothing was measured.
+    """
+    data, left_out = compose(session)
+    content = seal(data)
+    found = bundle.parse(content, path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # A reader sees the old file or the new one.
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    unfinished.write_bytes(content)
+    unfinished.replace(path)
+    return found, left_out
+
+
+def seal(data: Mapping[str, Any]) -> bytes:
+    """Return a bundle's bytes, its digest put in: the only form that verifies."""
+    rest = {key: value for key, value in data.items() if key != "digest"}
+    return canonical({**rest, "digest": hashlib.sha256(jsonfile.canonical(rest)).hexdigest()})
+
+
+def canonical(data: Mapping[str, Any]) -> bytes:
+    """Return the bytes of a file that holds the data."""
+    return jsonfile.canonical(data) + b"\n"
+
+
+def compose(session: Session) -> tuple[dict[str, Any], list[str]]:
+    """Return what a session found as plain data, unsealed, and which kernels are not in it and why."""
+    catalog = session.registry.catalog
+    verdicts = session.verdicts()
+    expected = Counter(item.kernel.id for item in session.items)
+    kernels: dict[str, dict[str, Any]] = {}
+    left_out: list[str] = []
+    for kernel, records in session.by_kernel().items():
+        # What a kernel for other devices refuses here says nothing about it.
+        if verdicts[kernel] == "elsewhere":
+            continue
+        try:
+            kernels[kernel] = _kernel(session, catalog.kernel(kernel), records, verdicts[kernel], expected[kernel])
+        except NbxError as error:
+            left_out.append(f"{kernel}: {error}")
+    if not kernels:
+        raise FileError("; ".join(["nothing was measured that a bundle could hold", *left_out]))
+    device = session.site.target.device
+    assert device is not None
+    live = session.site.target.live if session.site.reach == "here" else None
+    owners = {catalog.plugins[catalog.owners[kernel]].distribution for kernel in kernels}
+    backends = {catalog.kernel(kernel).backend for kernel in kernels} & catalog.backends.keys()
+    toolkits = {catalog.backends[backend].distribution for backend in backends}
+    data = {
+        "format": bundle.FORMAT,
+        "suite": {"version": importlib.metadata.version(DISTRIBUTION), "digest": suite_digest()},
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "device": {
+            "id": device.id,
+            "evidence_class": device.evidence_class,
+            "digest": device.digest,
+            "handle": None if live is None else live.handle,
+            "detected": {} if live is None else {key: _plain(value) for key, value in sorted(live.detected.items())},
+        },
+        "runtime": {"name": session.site.target.runtime_name, "versions": dict(session.versions())},
+        "reach": session.site.reach,
+        "via": session.site.via,
+        "distributions": _versions({"nbx-registry", DISTRIBUTION, "nbx-devices", *owners, *toolkits}),
+        "kernels": kernels,
+    }
+    return data, left_out
+
+
+@cache
+def suite_digest() -> str:
+    """Return a digest of the suite: its checks, as code, and its cases."""
+    folder = Path(__file__).parent
+    hasher = hashlib.sha256()
+    for file in sorted([*folder.rglob("*.py"), *folder.rglob("*.yml")]):
+        text = file.read_text("utf-8")
+        said = digest.normalise(text) if file.suffix == ".py" else text
+        hasher.update(f"{file.relative_to(folder).as_posix()}\0{said}\0".encode())
+    return hasher.hexdigest()
+
+
+def _kernel(
+    session: Session, kernel: Kernel, records: Sequence[Record], verdict: KernelVerdict, expected: int
+) -> dict[str, Any]:
+    catalog = session.registry.catalog
+    if not isinstance(kernel.bind, str):
+        raise FileError(
+            f"kernel {kernel.id!r} is bound by a function of this process, whose code no bundle can name; register it "
+            "as 'module:function'"
+        )
+    backend = catalog.backends.get(kernel.backend)
+    toolkit = _versions({backend.distribution}) if backend is not None else {}
+    said = _VERDICTS[verdict]
+    if said == "pass" and len(records) < expected:
+        said = "incomplete"
+    return {
+        "op": kernel.op,
+        "op_digest": catalog.op(kernel.op).digest,
+        "kernel_digest": digest.source_digest(kernel.bind),
+        "backend": kernel.backend,
+        "toolkit": next((f"{name} {version}" for name, version in toolkit.items()), None),
+        "built": _built(records),
+        "verdict": "built" if said == "pass" and session.site.reach == "built" else said,
+        "cases": [entry for record in records for entry in _entries(record)],
+    }
+
+
+def _entries(record: Record) -> Iterable[dict[str, Any]]:
+    """Yield a record's entries, one a verdict; the first carries what was measured."""
+    measured: dict[str, Any] = {"seconds": round(record.seconds, 3)}
+    if record.profile:
+        measured["profile"] = dict(record.profile)
+    if record.output is not None:
+        measured["output_digest"] = record.output
+    for verdict, checks in record.checks.items():
+        reasons = [record.details[check] for check in checks if check in record.details]
+        entry = {"case": record.case, "seed": record.seed, "check": " ".join(checks), "verdict": verdict, **measured}
+        if reasons:
+            entry["reason"] = "; ".join(reasons)[:300]
+        yield entry
+        measured = {}
+
+
+def _built(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """Return what was compiled, each piece of code once, with the number of launches that took it."""
+    found: dict[str, dict[str, Any]] = {}
+    for record in records:
+        for facts in record.built:
+            entry = found.setdefault(facts["image"], {**facts, "launches": 0})
+            entry["launches"] += 1
+    return sorted(found.values(), key=lambda facts: (facts["arch"], facts["entry"], facts["image"]))
+
+
+def _versions(names: set[str | None]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name in sorted(name for name in names if name):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _plain(value: object) -> object:
+    return value if isinstance(value, bool | int | float | str) or value is None else str(value)

@@ -1,0 +1,64 @@
+"""What a person reads of a run: the table of kernels, and a failure with the command that shows it again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+from nbx_conformance.runner import Item, Record
+from nbx_conformance.session import Session
+
+_HEAD = ("kernel", "op", "passed", "refused", "failed", "errors", "ulp (99 %)", "of bound", "seconds", "verdict")
+
+
+def table(session: Session) -> Iterator[str]:
+    """Yield the lines of a table, a row for each kernel."""
+    rows: list[tuple[str, ...]] = [_HEAD]
+    verdicts = session.verdicts()
+    for kernel, records in session.by_kernel().items():
+        counted = Counter(record.verdict for record in records)
+        profiles = [record.profile for record in records if record.profile]
+        ulp = max((profile["ulp"][1] for profile in profiles), default=0.0)
+        share = max((profile["share"] for profile in profiles), default=0.0)
+        rows.append(
+            (
+                kernel,
+                session.registry.catalog.kernel(kernel).op,
+                *(str(counted[verdict]) for verdict in ("pass", "refused", "fail", "error")),
+                f"{ulp:.3g}" if profiles else "exact",
+                f"{share:.0%}" if share <= 1000 else "beyond",
+                f"{sum(record.seconds for record in records):.1f}",
+                verdicts[kernel],
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
+    for row in rows:
+        cells = [
+            cell.rjust(width) if 2 <= column < len(_HEAD) - 1 else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield "  ".join(cells).rstrip()
+
+
+def failure(session: Session, item: Item, record: Record) -> str:
+    """Return what is wrong with a trial, and how to see it again."""
+    case = item.case
+    tensors = ", ".join(f"{name}: {_shown(spec)}" for name, spec in case.tensors.items())
+    attributes = "".join(f", {name}={value!r}" for name, value in case.attributes.items())
+    lines = [f"{item.id} on {session.route}"]
+    lines += (f"  {verdict}: {name}: {record.details.get(name, '')}" for verdict, name in _worst_first(record))
+    lines.append(f"  case: {case.op}({tensors}{attributes}); {case.source}")
+    lines.append(
+        f"  again: nbx conformance run --device {session.options.device} --via {session.route.via} "
+        f"--size {session.options.size} --kernel {item.kernel.id} -k {case.id}"
+    )
+    return "\n".join(lines)
+
+
+def _worst_first(record: Record) -> Sequence[tuple[str, str]]:
+    return [(v, name) for v in ("error", "fail") for name in record.checks.get(v, ())]
+
+
+def _shown(spec: object) -> str:
+    return f"[{', '.join(map(str, cast('tuple[object, ...]', spec)))}]" if isinstance(spec, tuple) else str(spec)

@@ -1,0 +1,149 @@
+"""Sessions: one run over a selection, from the registry to the records and the bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+import nbx_registry as nbx
+from nbx_conformance import runner
+from nbx_conformance.cases import SIZES, CaseTable
+from nbx_conformance.options import Options
+from nbx_conformance.route import Route, find
+from nbx_conformance.runner import Item, KernelVerdict, Record, Selection
+from nbx_conformance.trial import Site
+from nbx_conformance.worker import Worker
+from nbx_registry.errors import NbxError, UnknownName
+from nbx_registry.registry import Registry
+
+
+class Session:
+    """A run. Nothing is loaded before it is asked for."""
+
+    def __init__(self, options: Options, registry: Registry | None = None) -> None:
+        self.options = options
+        self._given = registry
+        self._worker: Worker | None = None
+        self.records: dict[tuple[str, str], Record] = {}
+
+    @cached_property
+    def registry(self) -> Registry:
+        """The registry whose kernels are tried."""
+        return self._given or nbx.load(plugins=self.options.extra)
+
+    @cached_property
+    def cases(self) -> CaseTable:
+        """Cases of every op. Raises `FileError` naming ops without."""
+        return runner.case_table(self.registry)
+
+    @cached_property
+    def route(self) -> Route:
+        """How the device is reached."""
+        return find(self.registry, self.options.device or "cpu", self.options.via)
+
+    @cached_property
+    def site(self) -> Site:
+        """Where kernels are tried."""
+        return self.route.site(self.registry, self.cases)
+
+    @cached_property
+    def selection(self) -> Selection:
+        """What is tried. Raises `UnknownName` for a name that nothing has, with the nearest."""
+        options, catalog = self.options, self.registry.catalog
+        if options.size not in SIZES:
+            raise UnknownName.of("size", options.size, SIZES, "sizes are " + ", ".join(SIZES))
+        for plugin in options.plugins:
+            if plugin not in catalog.plugins:
+                raise UnknownName.of("plugin", plugin, catalog.plugins, "nbx plugins lists them")
+            found = catalog.plugins[plugin]
+            if found.state != "active":
+                raise UnknownName(f"plugin {plugin!r} is {found.state}: {found.reason}; {found.way_out}")
+        for kernel in options.kernels:
+            catalog.kernel(kernel)
+        return Selection(
+            plugins=frozenset(options.plugins),
+            ops=frozenset(catalog.op(op).id for op in options.ops),
+            kernels=frozenset(options.kernels),
+            size=options.size,
+        )
+
+    @cached_property
+    def items(self) -> Sequence[Item]:
+        """Every trial."""
+        return runner.items(self.site, self.selection)
+
+    def run(self, item: Item) -> Record:
+        """Try one kernel on one case, here or in the process that the route needs."""
+        if self.route.apart:
+            if self._worker is None:
+                self._worker = Worker(self.options, self.route.via, self.route.environment or {})
+            record = self._worker.run(item)
+        else:
+            record = runner.execute(self.site, item)
+        self.add(record)
+        return record
+
+    def add(self, record: Record) -> None:
+        """Take in a record, also one made elsewhere."""
+        self.records[record.kernel, record.case] = record
+
+    def by_kernel(self) -> Mapping[str, list[Record]]:
+        """Return the records of each kernel tried, in the order of the items."""
+        found: dict[str, list[Record]] = {}
+        for item in self.items:
+            record = self.records.get((item.kernel.id, item.case.id))
+            if record is not None:
+                found.setdefault(item.kernel.id, []).append(record)
+        return found
+
+    def verdicts(self) -> Mapping[str, KernelVerdict]:
+        """Return the verdict of each kernel tried."""
+        return {kernel: runner.verdict_of(records) for kernel, records in self.by_kernel().items()}
+
+    def versions(self) -> Mapping[str, str]:
+        """Return the versions of driver and toolkit that the run rests on."""
+        if self.route.apart:
+            return self._worker.versions() if self._worker is not None else {}
+        if self.site.emulator is not None:
+            return dict(self.site.emulator.devices()[0].versions)
+        live = self.site.target.live
+        return dict(live.versions) if live is not None else {}
+
+    def close(self) -> None:
+        """End the process that trials ran in, if there is one."""
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
+
+
+def sessions(options: Options) -> list[Session]:
+    """Return a session for the device asked for, or for the first live device of each runtime that kernels are for.
+
+    Raises `NbxError` where none of these runtimes has a device, or a name is unknown.
+    """
+    session = Session(options)
+    if options.device is not None:
+        return [session]
+    catalog, registry = session.registry.catalog, session.registry
+    kernels = [
+        kernel
+        for kernel in catalog.kernels.values()
+        if (not options.plugins or catalog.owners[kernel.id] in options.plugins)
+        and (not options.kernels or kernel.id in options.kernels)
+    ]
+    wanted = sorted({runtime for kernel in kernels for runtime in kernel.runtimes})
+    present = {name: registry.runtime(name) for name in wanted if name in catalog.runtimes}
+    handles = [devices[0].handle for runtime in present.values() if (devices := runtime.devices())]
+    if not handles:
+        why = "; ".join(f"{name}: {runtime.why_absent()}" for name, runtime in present.items())
+        raise NbxError(
+            f"nothing can be measured: no device of {', '.join(wanted) or 'any runtime'} is here"
+            f" ({why or 'none installed'}); name a product, to reach it through an emulator or to build for it"
+        )
+    return [Session(replace(options, device=handle), registry) for handle in handles]
+
+
+def unmeasured(verdicts: Mapping[str, KernelVerdict]) -> Iterable[str]:
+    """Return the kernels about which nothing was measured, though they are for this device."""
+    return [kernel for kernel, verdict in verdicts.items() if verdict == "unmeasured"]
