@@ -116,9 +116,9 @@ def _unparse(tree: ast.Module) -> str:
 # Code that is not imported: kernels, by reference.
 
 _INSIDE: Mapping[str, tuple[str, ...]] = {
-    # The core's built-in plugin is its own package, with the arithmetic it shares with the oracles; the core's nouns
+    # The core's built-in plugin is its own package, with the arithmetic it shares with the contracts; the core's nouns
     # (specs, launches) are nobody's kernel code.
-    "nbx_registry": ("nbx_registry.host", "nbx_registry.rounding"),
+    "nbx_registry": ("nbx_registry.host", "nbx_registry.rounding", "nbx_registry.infer"),
 }
 
 
