@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from nbx_registry.contracts.elementwise import gelu_erf, gelu_tanh
-from nbx_registry.errors import SignatureError
 from nbx_registry.infer import matmul_shape
 from nbx_registry.op import op
 from nbx_registry.signature import Signature
@@ -19,11 +18,6 @@ Array = np.ndarray[Any, np.dtype[Any]]
 def infer_matmul(signature: Signature) -> TensorSpec:
     """Infer a product's shape, and bind M, K and N."""
     x1, x2 = signature.operands
-    if x1.dtype is not x2.dtype:
-        raise SignatureError(
-            f"matmul: x1 is {x1.dtype.name} and x2 is {x2.dtype.name}; they must be equal: convert one with astype",
-            code="DTYPE",
-        )
     shape, _, m, k, n = matmul_shape(x1.shape, x2.shape)
     signature.axes.update(M=m, K=k, N=n)
     return TensorSpec(x1.dtype, shape)
