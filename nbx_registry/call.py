@@ -344,7 +344,9 @@ class _Launcher:
 
     def _start(self, bound: BoundProgram, operands: list[Any], stream: Any) -> None:
         if bound.program is not None:
-            bound.program.run(bound.operands(operands, bound.allocate_workspace(stream)), stream)
+            # Held until all is enqueued: dropped before, it would be freed ahead of the launches that use it.
+            workspace = bound.allocate_workspace(stream)
+            bound.program.run(bound.operands(operands, workspace), stream)
 
     def _realigned(self, operands: list[Any]) -> BoundProgram:
         aligns = [16] * len(operands)

@@ -44,8 +44,9 @@ class Extras:
                 id="nbx-extras/gelu/scratch",
                 op="gelu@1",
                 preference=1,
-                workspace=(Workspace(name="scratch", dtype="float64", shape=("x.size", "3")),),
-                bind="nbx_simulated.kernels:bind",
+                when=("x.contiguous", "x.dtype == float32"),
+                workspace=(Workspace(name="scratch", dtype="float32", shape=("3", "x.size")),),
+                bind="nbx_simulated.kernels:bind_by_workspace",
                 **loopback,
             ),
             Kernel(
@@ -167,6 +168,7 @@ def test_an_output_over_an_input_is_refused_where_the_kernel_says_so(registry, s
 
 def test_memory_taken_is_outputs_and_declared_workspace(registry, sim):
     x = on(0, numbers(63))
+    assert registry.bind("gelu", x).kernel == "nbx-extras/gelu/scratch"
     registry.call("gelu", x)
     sim.synchronize(0)
     before = sim.memory(0)
@@ -174,8 +176,26 @@ def test_memory_taken_is_outputs_and_declared_workspace(registry, sim):
     sim.synchronize(0)
     after = sim.memory(0)
     assert after.allocations - before.allocations == 2
-    assert after.allocated_bytes - before.allocated_bytes == result.nbytes + 63 * 3 * 8
+    assert after.allocated_bytes - before.allocated_bytes == result.nbytes + 63 * 3 * 4
     assert after.live - before.live == result.nbytes, "workspace is back"
+
+
+def test_workspace_is_there_until_the_last_launch_is_through(registry, sim):
+    stream = sim.stream(0)
+    x = on(0, numbers(63))
+    sim.synchronize(0)
+    with nbx.stream(stream):
+        sim.delay(0, stream, 0.02)
+        called = registry.call("gelu", x)
+        out = nbx.empty(63, device="sim:0")
+        bound = registry.bind("gelu", x, out=out)
+        for _ in range(3):
+            bound()
+        del bound
+        gc.collect()
+        pinned = registry.call("gelu", x, kernel="nbx-simulated/gelu/loopback")
+        assert np.array_equal(called.numpy(), pinned.numpy())
+        assert np.array_equal(out.numpy(), pinned.numpy())
 
 
 def test_capabilities_decide_which_device_a_kernel_runs_on(registry, sim):

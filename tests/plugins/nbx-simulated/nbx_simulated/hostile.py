@@ -13,6 +13,7 @@ import numpy as np
 
 from nbx_registry.hookspecs import HOOK_VERSION, hookimpl
 from nbx_registry.kernel import BindContext, Kernel, Launch
+from nbx_registry.rounding import float_format
 from nbx_registry.spec import TensorSpec
 from nbx_simulated.kernels import Array, Loopback, Operands, Written, launch_of
 from nbx_simulated.memory import Memory
@@ -116,7 +117,8 @@ class SpecialValues(Loopback):
         value = super().load(memory, operand, spec)
         if not spec.dtype.floating or spec.weak:
             return value
-        return np.nan_to_num(value.astype(np.float64), posinf=1e30, neginf=-1e30).astype(value.dtype)
+        largest = float(float_format(spec.dtype).largest)
+        return np.nan_to_num(value.astype(np.float64), posinf=largest, neginf=-largest).astype(value.dtype)
 
 
 class IgnoresStrides(Loopback):
