@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +41,7 @@ def scaled_dot_product_attention(context: BindContext) -> Launch:
         out = rest[-1]
         given = None
         if mask is not None:
+            # The mask itself may be far smaller than what it broadcasts to.
             hidden = np.logical_not(rest[0]) if mask.dtype.kind == "bool" else rest[0]
             given = np.broadcast_to(hidden, (batch, heads, queries, keys)).reshape((*grouped, keys), copy=False)
         _attend(
@@ -138,14 +140,7 @@ def _attend(q: Array, k: Array, v: Array, given: Array | None, out: Array, rules
 
 
 def _attend_block(
-    q: Array,
-    k: Array,
-    v: Array,
-    given: Array | None,
-    out: Array,
-    rules: _Rules,
-    first: int,
-    scratch: Array,
+    q: Array, k: Array, v: Array, given: Array | None, out: Array, rules: _Rules, first: int, scratch: Array
 ) -> None:
     keys, queries = k.shape[3], q.shape[3]
     if rules.shift is not None:
@@ -154,41 +149,48 @@ def _attend_block(
             out[...] = 0
             return
         k, v = k[..., :keys, :], v[..., :keys, :]
-    shape = (*q.shape[:-1], keys)
-    scores = scratch[: q.size // max(q.shape[-1], 1) * keys] if q.size else scratch[: _size(shape)]
-    scores = scores.reshape(shape)
+    # Scores lie with the keys first, so that maximum and sum go over whole rows of memory at a time, however few keys
+    # there are. BLAS writes and reads such matrices as they are.
+    columns = prod(q.shape[:-1])
+    scores = scratch[: keys * columns].reshape(keys, columns)
+    spread = scores.reshape(keys, *q.shape[:-1])
+    matrices = np.moveaxis(spread, 0, 3)
     scaled = np.multiply(q, rules.scale, dtype=rules.dtype, casting="unsafe")
-    np.matmul(scaled, k.swapaxes(-1, -2), out=scores)
+    np.matmul(k, scaled.swapaxes(-1, -2), out=matrices)
     if given is not None:
-        given = given[..., :keys]
+        given = np.moveaxis(given[..., :keys], -1, 0)
         if given.dtype == bool:
-            np.copyto(scores, -np.inf, where=given)
+            np.copyto(spread, -np.inf, where=given)
         else:
-            np.add(scores, given, scores, dtype=rules.dtype, casting="unsafe")
+            np.add(spread, given, spread, dtype=rules.dtype, casting="unsafe")
     if rules.shift is not None and keys > first + rules.shift + 1:
-        last: Array = np.arange(first + rules.shift, first + rules.shift + queries)
-        later: Array = np.arange(keys)[None, :] > last[:, None]
-        np.copyto(scores, -np.inf, where=later)
-    largest = np.maximum.reduce(scores, axis=-1, keepdims=True)
-    # A row of -inf has no largest score; with 0 its exponentials are 0 too.
+        last = first + rules.shift + np.arange(queries, dtype=np.intp)
+        later = np.arange(keys, dtype=np.intp)[:, None] > last
+        np.copyto(spread, -np.inf, where=later[:, None, None, None])
+    largest = np.maximum.reduce(scores, axis=0)
+    # A query that sees nothing has no largest score; with 0 its exponentials are 0 too.
     np.copyto(largest, 0, where=largest == -np.inf)
     np.subtract(scores, largest, scores)
     np.exp(scores, scores)
-    total = np.add.reduce(scores, axis=-1, keepdims=True)
+    total = _sum(scores)
     np.copyto(total, 1, where=total == 0)
     direct = out.dtype == rules.dtype
-    product = np.matmul(scores, v, out=out) if direct else np.matmul(scores, v)
-    np.divide(product, total, product)
+    product = np.matmul(matrices.swapaxes(-1, -2), v, out=out if direct else None)
+    np.divide(product, total.reshape(*q.shape[:-1], 1), product)
     if not direct:
         np.copyto(out, product, casting="unsafe")
 
 
+def _sum(scores: Array) -> Array:
+    """Add up over the keys, 256 at a time: rounding errors grow with that and with the number of such parts."""
+    if len(scores) <= 256:
+        return np.add.reduce(scores, axis=0)
+    parts = [np.add.reduce(scores[start : start + 256], axis=0) for start in range(0, len(scores), 256)]
+    return np.add.reduce(parts, axis=0)
+
+
 def _fitting(count: int, each: int) -> int:
     return max(1, min(count, SCORES // max(each, 1)))
-
-
-def _size(shape: tuple[int, ...]) -> int:
-    return int(np.prod(shape, dtype=np.int64))
 
 
 def _matrices(x: Array, dtype: np.dtype[Any]) -> Array:
@@ -201,15 +203,16 @@ def _matrices(x: Array, dtype: np.dtype[Any]) -> Array:
 
 def _reduce(o: Array, m: Array, l: Array, out: Array) -> None:  # noqa: E741 - the op's name
     rows, splits, width = o.shape
-    largest = np.full((rows, 1), -np.inf, np.float32)
-    total = np.zeros((rows, 1), np.float32)
-    acc = np.zeros((rows, width), np.float32)
+    dtype = np.float64 if out.dtype == np.float64 else np.float32
+    largest = np.full((rows, 1), -np.inf, dtype)
+    total = np.zeros((rows, 1), dtype)
+    acc = np.zeros((rows, width), dtype)
     with np.errstate(all="ignore"):
         for s in range(splits):
             new = np.maximum(largest, m[:, s, None])
             # Rows that have seen nothing yet stay as they are: whatever an empty split holds is not looked at.
             seen = new != -np.inf
-            kept = np.where(seen, np.exp(largest - new), np.float32(1))
+            kept = np.where(seen, np.exp(largest - new), dtype(1))
             added = np.exp(m[:, s, None] - new)
             np.multiply(acc, kept, acc)
             np.add(acc, added * o[:, s], acc, where=seen)

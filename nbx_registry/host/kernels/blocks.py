@@ -26,15 +26,28 @@ def in_blocks(
 ) -> Generator[tuple[Array, Array], None, None]:
     """Yield blocks of ``x`` in ``dtype`` and of ``out`` in ``out_dtype`` (the same if None): one axis, contiguous.
 
-    What is written to a block of ``out`` gets there, rounded once to its dtype. The two arrays may overlap in any way.
+    Arrays that lie like that already are cut up where they are. What is written to a block of ``out`` gets there, rounded
+    once to its dtype. The two arrays may overlap in any way.
     """
+    target_dtype = dtype if out_dtype is None else out_dtype
+    if (
+        x.dtype == dtype
+        and out.dtype == target_dtype
+        and x.flags.c_contiguous
+        and out.flags.c_contiguous
+        and (x is out or not np.may_share_memory(x, out))
+    ):
+        flat, target = x.reshape(-1), out.reshape(-1)
+        for start in range(0, len(flat), BLOCK):
+            yield flat[start : start + BLOCK], target[start : start + BLOCK]
+        return
     # The stubs of NumPy know no "contig".
     op_flags: Any = (("readonly", "contig"), ("writeonly", "contig"))
     with np.nditer(
         (x, out),
         flags=("external_loop", "buffered", "zerosize_ok", "copy_if_overlap"),
         op_flags=op_flags,
-        op_dtypes=(dtype, dtype if out_dtype is None else out_dtype),
+        op_dtypes=(dtype, target_dtype),
         casting="unsafe",
         buffersize=BLOCK,
     ) as blocks:

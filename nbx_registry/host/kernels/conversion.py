@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isfinite
 
 import numpy as np
 
@@ -32,12 +33,18 @@ def conversion(source: DType, target: DType, *, saturate: bool) -> Conversion:
         return _nonzero if target.kind == "bool" else _float_to_integer(source, target, saturate=saturate)
     if saturate and target.integral and source.integral:
         return _clamped_integer(source, target)
-    return _cast
+    return _cast_through_bytes if source.bits < 8 and target.bits < 8 else _cast
 
 
 def _cast(x: Array, out: Array) -> None:
     with np.errstate(all="ignore"):
         np.copyto(out, x, casting="unsafe")
+
+
+def _cast_through_bytes(x: Array, out: Array) -> None:
+    """Cast between int4 and uint4, for which there is no cast of their own."""
+    for block, target in in_blocks(x, out, np.dtype(np.int8), out.dtype):
+        np.copyto(target, block, casting="unsafe")
 
 
 def _clamped_complex(x: Array, out: Array) -> None:
@@ -67,7 +74,8 @@ def _clamped_integer(source: DType, target: DType) -> Conversion:
 def _to_float(source: DType, target: DType, *, saturate: bool) -> Conversion:
     # ml_dtypes casts through float32, and rounds there what float32 does not hold.
     twice = (target.numpy_name or "").startswith("ml_dtypes:") and source.bits > 16 and source.name != "float32"
-    if not saturate and not twice:
+    if not twice and not (saturate and (source.floating or target.bits <= 16)):
+        # No integer is beyond the range of float32.
         return _cast
     limit = float_format(target).largest
     narrow = _narrow if twice else _copy
@@ -112,8 +120,8 @@ def _float_to_integer(source: DType, target: DType, *, saturate: bool) -> Conver
                     # Both ends are powers of two, or next to one: the comparisons are exact in float64.
                     target_block[block >= float(high + 1)] = high
                     target_block[block <= float(low)] = low
-                nan = block != block
-                if nan.any():
-                    target_block[nan] = 0
+                # A sum tells cheaply that there is no NaN; where it is not finite, a look at each element does.
+                if not isfinite(np.add.reduce(block)):
+                    target_block[np.isnan(block)] = 0
 
     return run

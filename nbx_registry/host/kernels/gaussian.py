@@ -80,10 +80,12 @@ def gelu_float32(x: Array, out: Array, scratch: Array) -> None:
     for coefficient in _G32[-2::-1]:
         np.add(p, coefficient, p)
         np.multiply(p, t, p)
-    np.multiply(a, a, t)
-    np.multiply(t, np.float32(-0.5), t)
-    np.multiply(p, np.exp(t, t), p)
-    _finish(x, a, p, out, infinite)
+    np.multiply(p, a, p)
+    np.multiply(a, np.float32(0.5), t)
+    np.multiply(a, t, a)
+    # 1 / exp(a^2 / 2), which needs no sign changed, is 0 as well where the exponential overflows.
+    np.divide(p, np.exp(a, a), p)
+    _finish(x, t, p, out, infinite)
 
 
 def gelu_float64(x: Array, out: Array, scratch: Array) -> None:
@@ -112,6 +114,8 @@ def gelu_float64(x: Array, out: Array, scratch: Array) -> None:
     np.multiply(t, high, t)
     np.multiply(t, 0.5, t)
     np.multiply(p, np.exp(t, t), p)
+    np.multiply(p, a, p)
+    np.multiply(a, 0.5, a)
     _finish(x, a, p, out, infinite)
 
 
@@ -129,18 +133,15 @@ def gelu_tanh(x: Array, out: Array, scratch: Array) -> None:
 
 def _find_infinity(x: Array, a: Array) -> Array | None:
     """Return where x is +inf, None if it is nowhere: infinity times Q(infinity) is not 0 by itself."""
-    if len(a) and np.isfinite(np.maximum.reduce(a)):
+    if len(a) and math.isfinite(np.maximum.reduce(a)):
         return None
     return x == np.inf
 
 
-def _finish(x: Array, a: Array, q: Array, out: Array, infinite: Array | None) -> None:
-    """Write max(x, 0) - a q, with max(x, 0) as x / 2 + a / 2, which is exact and faster."""
-    half = a.dtype.type(0.5)
-    np.multiply(q, a, q)
-    np.multiply(a, half, a)
-    np.multiply(x, half, out)
-    np.add(out, a, out)
-    np.subtract(out, q, out)
+def _finish(x: Array, half: Array, tail: Array, out: Array, infinite: Array | None) -> None:
+    """Write max(x, 0) - tail. The maximum is x / 2 + abs(x) / 2 (``half``), which is exact, and faster."""
+    np.multiply(x, x.dtype.type(0.5), out)
+    np.add(out, half, out)
+    np.subtract(out, tail, out)
     if infinite is not None:
         out[infinite] = np.inf

@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from nbx_registry.host.kernels.blocks import BLOCK, Array, as_matrices, working
+from nbx_registry.host.kernels.blocks import BLOCK, Array, working
 from nbx_registry.kernel import BindContext, Launch
+
+LONGEST_DOT = 8192
+"""Up to so many elements OpenBLAS takes a dot product on one thread: its order does not depend on how many there are."""
 
 
 def softmax(context: BindContext) -> Launch:
@@ -16,24 +19,20 @@ def softmax(context: BindContext) -> Launch:
     (spec,) = context.signature.operands
     axis = context.signature.attributes["axis"]
     dtype = working(spec.dtype)
+    last = axis in (-1, spec.rank - 1)
 
     def run(x: Array, out: Array) -> None:
-        if x.size == 0:
-            return
+        if not last:
+            x, out = x.swapaxes(axis, -1), out.swapaxes(axis, -1)
         with np.errstate(all="ignore"):
-            for rows, target in as_matrices(x.swapaxes(axis, -1), out.swapaxes(axis, -1)):
-                _softmax_rows(rows, target, dtype)
+            for part, y, target in _row_blocks(x, out, dtype):
+                np.subtract(part, np.maximum.reduce(part, -1, keepdims=True), y)
+                np.exp(y, y)
+                np.divide(y, np.add.reduce(y, -1, keepdims=True), y)
+                if target is not None:
+                    np.copyto(target, y, casting="unsafe")
 
     return Launch(function=run, args=("x", "out"))
-
-
-def _softmax_rows(x: Array, out: Array, dtype: np.dtype[Any]) -> None:
-    for part, y, target in _row_blocks(x, out, dtype):
-        np.subtract(part, np.maximum.reduce(part, axis=1, keepdims=True), y)
-        np.exp(y, y)
-        np.divide(y, np.add.reduce(y, axis=1, keepdims=True), y)
-        if target is not None:
-            np.copyto(target, y, casting="unsafe")
 
 
 def layer_norm(context: BindContext) -> Launch:
@@ -41,69 +40,71 @@ def layer_norm(context: BindContext) -> Launch:
     signature = context.signature
     x, weight, bias = signature.operands
     dtype = working(x.dtype)
-    eps = dtype.type(signature.attributes["eps"])
+    eps, count = dtype.type(signature.attributes["eps"]), dtype.type(x.shape[-1])
     scaled, shifted = weight is not None, bias is not None
+    mean_square = _mean_square_by_dot if x.shape[-1] <= LONGEST_DOT else _mean_square
 
-    def run(array: Array, *rest: Array) -> None:
-        if array.size == 0:
-            return
+    def run(x: Array, *rest: Array) -> None:
         *parameters, out = rest
-        wide = [parameter.astype(dtype, copy=False) for parameter in parameters]
-        scale, shift = (wide[0] if scaled else None), (wide[-1] if shifted else None)
+        scale = parameters[0].astype(dtype, copy=False) if scaled else None
+        shift = parameters[-1].astype(dtype, copy=False) if shifted else None
         with np.errstate(all="ignore"):
-            for rows, target in as_matrices(array, out):
-                _normalise_rows(rows, target, scale, shift, eps, dtype)
+            for part, y, target in _row_blocks(x, out, dtype):
+                mean = np.add.reduce(part, -1, keepdims=True)
+                np.subtract(part, np.divide(mean, count, mean), y)
+                deviation = mean_square(y, count)
+                np.sqrt(np.add(deviation, eps, deviation), deviation)
+                np.multiply(y, np.divide(dtype.type(1), deviation, deviation), y)
+                if scale is not None:
+                    np.multiply(y, scale, y)
+                if shift is not None:
+                    np.add(y, shift, y)
+                if target is not None:
+                    np.copyto(target, y, casting="unsafe")
 
     return Launch(function=run, args=signature.names)
 
 
-def _normalise_rows(
-    x: Array,
-    out: Array,
-    weight: Array | None,
-    bias: Array | None,
-    eps: np.floating[Any],
-    dtype: np.dtype[Any],
-) -> None:
-    count = dtype.type(x.shape[1])
-    squares = np.empty((_rows_at_once(x), x.shape[1]), dtype)
-    for part, y, target in _row_blocks(x, out, dtype):
-        mean = np.add.reduce(part, axis=1, keepdims=True)
-        np.subtract(part, np.divide(mean, count, mean), y)
-        # A mean far from zero was rounded by more than the deviations can bear; their own mean is what it was off by.
-        mean = np.add.reduce(y, axis=1, keepdims=True)
-        np.subtract(y, np.divide(mean, count, mean), y)
-        square = np.multiply(y, y, squares[: len(y)])
-        deviation = np.add.reduce(square, axis=1, keepdims=True)
-        np.divide(deviation, count, deviation)
-        np.sqrt(np.add(deviation, eps, deviation), deviation)
-        np.multiply(y, np.divide(dtype.type(1), deviation, deviation), y)
-        if weight is not None:
-            np.multiply(y, weight, y)
-        if bias is not None:
-            np.add(y, bias, y)
-        if target is not None:
-            np.copyto(target, y, casting="unsafe")
+def _mean_square_by_dot(y: Array, count: Any) -> Array:
+    square = np.asarray(np.vecdot(y, y))[..., None]
+    return np.divide(square, count, square)
 
 
-def _rows_at_once(x: Array) -> int:
-    return max(1, min(len(x), BLOCK // x.shape[1]))
+def _mean_square(y: Array, count: Any) -> Array:
+    square = np.add.reduce(np.square(y), -1, keepdims=True)
+    return np.divide(square, count, square)
 
 
 def _row_blocks(x: Array, out: Array, dtype: np.dtype[Any]) -> Generator[tuple[Array, Array, Array | None], None, None]:
-    """Yield ``(part, y, target)``: rows of x in ``dtype``; where to compute, contiguous; where to copy it, or None.
+    """Yield ``(part, y, target)``: rows of x in ``dtype``; where to compute; where to copy that, or None.
 
-    ``part`` may be ``y`` itself. ``target`` is None where ``y`` is already the output's own memory.
+    Rows of ``part`` and ``y``, which may be the same, are contiguous, so that what a row gives depends on nothing else.
+    ``target`` is None where ``y`` is the output's own memory.
     """
-    step = _rows_at_once(x)
+    if x.size == 0:
+        return
     itemsize = dtype.itemsize
-    direct = out.dtype == dtype and out.strides[1] == itemsize
-    readable = x.dtype == dtype and x.strides[1] == itemsize
-    scratch = None if direct else np.empty((step, x.shape[1]), dtype)
-    for start in range(0, len(x), step):
-        part, target = x[start : start + step], out[start : start + step]
-        y = target if scratch is None else scratch[: len(part)]
-        if not readable:
+    readable = x.dtype == dtype and x.strides[-1] == itemsize
+    direct = out.dtype == dtype and out.strides[-1] == itemsize
+    for part, target in _slabs(x, out):
+        y = target if direct else np.empty(part.shape, dtype)
+        if readable:
+            yield part, y, None if direct else target
+        else:
             np.copyto(y, part)
-            part = y
-        yield part, y, (None if scratch is None else target)
+            yield y, y, None if direct else target
+
+
+def _slabs(x: Array, out: Array) -> Generator[tuple[Array, Array], None, None]:
+    """Cut arrays along their leading axes into parts of at most `BLOCK` elements, or single rows."""
+    if x.size <= BLOCK or x.ndim == 1:
+        yield x, out
+        return
+    each = x.size // len(x)
+    if each > BLOCK:
+        for index in range(len(x)):
+            yield from _slabs(x[index], out[index])
+    else:
+        step = BLOCK // each
+        for start in range(0, len(x), step):
+            yield x[start : start + step], out[start : start + step]
