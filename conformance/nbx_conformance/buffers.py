@@ -137,11 +137,11 @@ class GuardedBuffer:
             _elements(self._inside, self.start, self.spec, bytewise=True)[...] = True
         return self._inside
 
-    def operand(self) -> Any:
-        """Return what a launch is given: the array over the elements, or the address of the first."""
-        if isinstance(self.memory, HostMemory):
-            return _elements(self.memory.array, self.start, self.spec)
-        return self.address
+    def operand(self, view: TensorSpec | None = None) -> Any:
+        """Return what a launch is given: the array over the elements (or a view's), or the address of the first."""
+        spec = self.spec if view is None else view
+        start = BAND + spec.offset * spec.dtype.itemsize
+        return _elements(self.memory.array, start, spec) if isinstance(self.memory, HostMemory) else self.address
 
     def bytes(self) -> Array | None:
         """Return the bytes from the first element on, where the memory is this process's; else None."""

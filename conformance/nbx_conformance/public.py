@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from nbx_conformance.buffers import PATTERNS, POISON, Allocator, DeviceMemory, GuardedBuffer, HostMemory
+import numpy as np
+
+from nbx_conformance.buffers import PATTERNS, POISON, DeviceMemory, GuardedBuffer, HostMemory
 from nbx_conformance.trial import Site, Trial
 from nbx_registry import registry as registry_module
 from nbx_registry.runtime import Runtime
@@ -43,22 +45,14 @@ def prepare(trial: Trial, outputs: tuple[TensorSpec, ...] = (), *, tensors: bool
 
     ``tensors`` asks for the project's own tensors on the host too: what is then made for a call is made by the runtime.
     """
-    runtime, index, place = device_of(trial.site)
     buffers: dict[str, GuardedBuffer] = {}
-    allocate: Allocator = HostMemory if place == "cpu" else partial(DeviceMemory, runtime, index)
-
-    def put(name: str, spec: TensorSpec, values: Any) -> Any:
-        buffer = GuardedBuffer(name, spec, allocate)
-        buffer.prepare(values, guard=PATTERNS[0], poison=POISON[0])
-        buffer.upload()
-        buffers[name] = buffer
-        if place == "cpu" and not tensors:
-            return buffer.operand()
-        borrowed = Borrowed(buffer.address, buffer.end - buffer.start, index, buffer)
-        return Tensor(borrowed, TensorSpec(spec.dtype, spec.shape, spec.strides), place, runtime)
-
     arguments: dict[str, Any] = {}
     given = trial.problem.given(0)
+
+    def put(name: str, spec: TensorSpec, values: Any) -> Any:
+        buffers[name] = _buffer(trial.site, name, spec, values, tensors=tensors)
+        return _seen(trial.site, buffers[name], spec, tensors=tensors)
+
     for name, spec in trial.case.tensors.items():
         if isinstance(spec, TensorSpec):
             arguments[name] = put(name, spec, given[name])
@@ -68,8 +62,46 @@ def prepare(trial: Trial, outputs: tuple[TensorSpec, ...] = (), *, tensors: bool
         else:
             arguments[name] = spec
     made = tuple(put(f"out.{i}", spec, None) for i, spec in enumerate(outputs))
+    runtime, index, _ = device_of(trial.site)
     runtime.synchronize(index)
     return Call(arguments, made, buffers)
+
+
+def overlapping(trial: Trial, name: str, shift: int) -> tuple[Call, Any]:
+    """Return a call whose dense input ``name`` shares a buffer with its output, which begins ``shift`` elements later.
+
+    The other inputs have buffers of their own.
+    """
+    prepared = prepare(trial)
+    spec = trial.problem.signature.tensor(name)
+    values = trial.problem.given(0)[name]
+    line = np.concatenate([values.reshape(-1), np.zeros(shift, values.dtype)])
+    shared = _buffer(trial.site, name, TensorSpec(spec.dtype, line.shape), line, tensors=False)
+    source = _seen(trial.site, shared, TensorSpec(spec.dtype, spec.shape), tensors=False)
+    target = _seen(trial.site, shared, TensorSpec(spec.dtype, spec.shape, None, shift), tensors=False)
+    runtime, index, _ = device_of(trial.site)
+    runtime.synchronize(index)
+    buffers = {**prepared.buffers, name: shared}
+    return Call({**prepared.arguments, name: source}, (target,), buffers), target
+
+
+def _buffer(site: Site, name: str, spec: TensorSpec, values: Any, *, tensors: bool) -> GuardedBuffer:
+    runtime, index, place = device_of(site)
+    numpy = place == "cpu" and not tensors
+    buffer = GuardedBuffer(name, spec, HostMemory if numpy else partial(DeviceMemory, runtime, index))
+    buffer.prepare(values, guard=PATTERNS[0], poison=POISON[0])
+    buffer.upload()
+    return buffer
+
+
+def _seen(site: Site, buffer: GuardedBuffer, spec: TensorSpec, *, tensors: bool) -> Any:
+    """Return a caller's array over a buffer: ``spec`` counts its offset from the buffer's own first element."""
+    runtime, index, place = device_of(site)
+    shift = spec.offset if spec is not buffer.spec else 0
+    if place == "cpu" and not tensors:
+        return buffer.operand(TensorSpec(spec.dtype, spec.shape, spec.strides, buffer.spec.offset + shift))
+    borrowed = Borrowed(buffer.address, buffer.end - buffer.start, index, buffer)
+    return Tensor(borrowed, TensorSpec(spec.dtype, spec.shape, spec.strides, shift), place, runtime)
 
 
 def call(trial: Trial, prepared: Call, *, out: Any = None) -> Any:

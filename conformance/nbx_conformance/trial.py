@@ -111,6 +111,8 @@ class Disturbance:
     """What outputs and workspace held before."""
     guards: str = ""
     """Bytes around the tensors, or in the gaps of their layouts."""
+    repeats: str = ""
+    """Nothing that was looked at: the same run gave another result."""
 
 
 class Trial:
@@ -179,13 +181,15 @@ class Trial:
                 unwritten.append(
                     f"{int(kept.sum())} of {kept.size} elements of {name} were never written, first {where}"
                 )
-        poison = guards = ""
         # Only a kernel that repeats itself can be told from what surrounds it.
-        if not _differing(first, self.bench.run(inputs)):
-            changed = _differing(first, self.bench.run(inputs, guard=PATTERNS[1], poison=POISON[0]))
-            guards = changed and f"{changed} depends on bytes outside the tensors"
-            changed = _differing(first, self.bench.run(inputs, guard=PATTERNS[0], poison=POISON[1]))
-            poison = changed and f"{changed} depends on what outputs and workspace held before"
+        for _ in range(2):
+            changed = _differing(first, self.bench.run(inputs))
+            if changed:
+                return Disturbance("; ".join(unwritten), repeats=f"{changed} differs when the same run is repeated")
+        changed = _differing(first, self.bench.run(inputs, guard=PATTERNS[1], poison=POISON[0]))
+        guards = changed and f"{changed} depends on bytes outside the tensors"
+        changed = _differing(first, self.bench.run(inputs, guard=PATTERNS[0], poison=POISON[1]))
+        poison = changed and f"{changed} depends on what outputs and workspace held before"
         return Disturbance("; ".join(unwritten), "" if unwritten else poison, guards)
 
     def results_digest(self) -> str:

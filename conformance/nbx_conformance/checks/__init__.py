@@ -9,6 +9,7 @@ from nbx_conformance.checks import (
     aliasing,
     allocation,
     built,
+    determinism,
     fresh,
     guards,
     in_place,
@@ -26,7 +27,7 @@ Check = Callable[[Trial], "Outcome | None"]
 
 CHECKS: Final[dict[str, Check]] = {
     module.NAME: module.check
-    for module in (numbers, special, poison, guards, inputs, in_place, fresh, stream, allocation, aliasing)
+    for module in (numbers, special, poison, guards, inputs, in_place, fresh, determinism, stream, allocation, aliasing)
 }
 
 NAMES: Final[tuple[str, ...]] = (*CHECKS, refusals.NAME, built.NAME)

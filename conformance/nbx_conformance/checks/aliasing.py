@@ -1,6 +1,8 @@
-"""Aliasing: an input given as ``out=`` too is computed right, or refused by name with nothing written."""
+"""Aliasing: an output that shares memory with an input is computed right, or refused by name with nothing written."""
 
 from __future__ import annotations
+
+from typing import Any, Final
 
 from nbx_conformance import public
 from nbx_conformance.compare import compare
@@ -10,9 +12,12 @@ from nbx_registry.spec import TensorSpec
 
 NAME = "aliasing"
 
+SHIFTS: Final = (0, 16)
+"""Elements by which the output begins after the input: exactly in its place, and a little behind it."""
+
 
 def check(trial: Trial) -> Outcome | None:
-    """Call with the first input that fits the output as ``out=``; None where none fits, or the path is not public."""
+    """Call with ``out=`` over the first input that fits it; None where none fits, or the path is not public."""
     outputs = trial.problem.signature.outputs
     if not trial.site.public or len(outputs) != 1 or trial.bound.view is not None or not outputs[0].size:
         return None
@@ -20,18 +25,27 @@ def check(trial: Trial) -> Outcome | None:
         name
         for name, spec in trial.case.tensors.items()
         if isinstance(spec, TensorSpec) and spec.dtype is outputs[0].dtype and spec.shape == outputs[0].shape
-        if spec.distinct == spec.size and spec.contiguous
+        if spec.contiguous and not spec.offset and trial.case.contiguous
     ]
     if not fitting:
         return None
-    prepared = public.prepare(trial)
+    for shift in SHIFTS:
+        prepared, target = public.overlapping(trial, fitting[0], shift)
+        wrong = _called(trial, prepared, target, fitting[0], shift)
+        if wrong:
+            return Outcome(NAME, "fail", f"out= {shift} elements into {fitting[0]}: {wrong}")
+    return Outcome(NAME, "pass")
+
+
+def _called(trial: Trial, prepared: public.Call, target: Any, name: str, shift: int) -> str:
     try:
-        public.call(trial, prepared, out=prepared.arguments[fitting[0]])
+        public.call(trial, prepared, out=target)
     except (Refused, SignatureError) as error:
         damage = prepared.damage()
-        return Outcome(NAME, "fail" if damage else "pass", damage and f"{message(error)}, but {damage}")
-    found = prepared.buffers[fitting[0]].download().values()
-    problem, name = trial.problem, trial.problem.op.outputs[0].name
-    compared = compare(name, found, problem.reference(0)[name], problem.bounds(0)[name], outputs[0].dtype)
-    wrong = compared.numbers or compared.special
-    return Outcome(NAME, "fail" if wrong else "pass", wrong and f"with {fitting[0]} as out=: {wrong}")
+        return damage and f"{message(error)}, but {damage}"
+    problem = trial.problem
+    (output,) = problem.signature.outputs
+    found = prepared.buffers[name].download().values(TensorSpec(output.dtype, output.shape, None, shift))
+    result = problem.op.outputs[0].name
+    compared = compare(result, found, problem.reference(0)[result], problem.bounds(0)[result], output.dtype)
+    return compared.numbers or compared.special
