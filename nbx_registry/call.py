@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Guard = Callable[[list[Any]], None]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, slots=True)
 class CallShape:
     """What the kind of a call settles.
 

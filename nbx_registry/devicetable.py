@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 MAX_EXTENDS = 8
 """Longest chain of files that extend each other."""
 
+_MATCH_LINE = re.compile(rb"^match:[ \t]*\{[^\n]*$", re.MULTILINE)
 _FOLDER_FILES = ("schema.yml", "sources.yml", "suggestions.yml")
 _ID = re.compile(r"[a-z0-9][a-z0-9_.-]*/(arch/)?[a-z0-9][a-z0-9_.-]*\Z")
 
@@ -319,19 +320,14 @@ class DeviceTable(Mapping[str, Device]):
         found: list[Device] = []
         unread: list[NbxError] = []
         for id in self:
+            if all(_rules_out(path, live, count) for path in self._index[id].own):
+                continue
             try:
                 device = self[id]
             except NbxError as error:
                 unread.append(error)
                 continue
-            rule = device.match
-            if rule is None or device.runtime != live.runtime:
-                continue
-            if (
-                live.name in rule.get("names", (live.name,))
-                and live.arch in rule.get("archs", (live.arch,))
-                and count == rule.get("multiprocessors", count)
-            ):
+            if device.match is not None and device.runtime == live.runtime and _matches(device.match, live, count):
                 found.append(device)
         if len(found) > 1:
             raise DuplicateError(
@@ -344,6 +340,24 @@ class DeviceTable(Mapping[str, Device]):
                 + "; ".join(map(str, unread))
             )
         return found[0] if found else None
+
+
+def _matches(rule: Mapping[str, Any], live: LiveDevice, count: object) -> bool:
+    return (
+        live.name in rule.get("names", (live.name,))
+        and live.arch in rule.get("archs", (live.arch,))
+        and count == rule.get("multiprocessors", count)
+    )
+
+
+def _rules_out(path: Path, live: LiveDevice, count: object) -> bool:
+    """Return whether a glance at a file shows that it matches another device: reading all of it costs milliseconds."""
+    try:
+        line = _MATCH_LINE.search(path.read_bytes())
+        return line is not None and not _matches(yamlfile.parse(line[0])["match"], live, count)
+    except (OSError, NbxError, TypeError, AttributeError):
+        # Whatever is wrong with it, reading the file tells.
+        return False
 
 
 def _scan(folder: Path) -> Iterator[tuple[str, Path]]:

@@ -103,7 +103,8 @@ class Dispatcher:
         require: str | None,
     ) -> Call:
         registry, op = self._registry, self.op
-        op.arguments(args, attributes)
+        if len(args) > len(self._names):
+            op.arguments(args, attributes)
         adapters = [self._adapter(name, array) for name, array in zip(self._names, args, strict=False)]
         place = self._place(args, adapters, device)
         specs = [

@@ -70,7 +70,8 @@ class DType:
 
 
 _TABLE: dict[str, DType] = {}
-_BY_NUMPY: dict[np.dtype, DType] = {}
+BY_NUMPY: dict[np.dtype, DType] = {}
+"""The dtypes met so far, by their NumPy dtype; `of_numpy` fills it."""
 
 TABLE: Mapping[str, DType] = MappingProxyType(_TABLE)
 """Every dtype by name."""
@@ -88,11 +89,11 @@ def get(name: str | DType) -> DType:
 
 def of_numpy(dtype: np.dtype) -> DType:
     """Return the table's dtype of a NumPy dtype. Raises `UnknownName` for one the table lacks (or byte-swapped)."""
-    found = _BY_NUMPY.get(dtype)
+    found = BY_NUMPY.get(dtype)
     if found is None:
         for candidate in _TABLE.values():
             if candidate.numpy_name is not None and candidate.numpy == dtype:
-                found = _BY_NUMPY[dtype] = candidate
+                found = BY_NUMPY[dtype] = candidate
                 break
         else:
             raise UnknownName.of("NumPy dtype", str(dtype), _TABLE)

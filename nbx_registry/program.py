@@ -31,7 +31,7 @@ class Derived:
     value: bool | int | float | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class BoundProgram:
     """A kernel bound to a signature on a target: everything about a call but its operands.
 
@@ -108,21 +108,27 @@ def build(choice: Choice, signature: Signature, target: Target, runtime: Runtime
         runtime = target.runtime if live is not None else None
     else:
         live = runtime.devices()[0]
-    builder = _Builder(target, runtime, live, signature)
-    names = {slot.name: slot.name for slot in builder.slots}
-    view = builder.add(choice, signature, names, "")
-    slots = (*builder.slots, *builder.workspace, *builder.derived_slots)
-    position = {slot.name: index for index, slot in enumerate(slots)}
-    derived = tuple(replace_base(d, base, position) for d, base in builder.derived)
+    outputs = {output.name for output in signature.op.outputs}
+    slots = [Slot(name, spec, "output" if name in outputs else "input") for name, spec in signature.slots()]
+    derived: tuple[Derived, ...] = ()
+    view: View | None = None
+    if choice.expansion is None and not choice.kernel.workspace:
+        bound = _bind(choice, signature, target, runtime, live)
+        launches, view = ((), bound) if isinstance(bound, View) else (tuple(bound), None)
+    else:
+        builder = _Builder(target, runtime, live, slots)
+        builder.add(choice, signature, {slot.name: slot.name for slot in slots}, "")
+        slots += (*builder.workspace, *builder.derived_slots)
+        position = {slot.name: index for index, slot in enumerate(slots)}
+        derived = tuple(_with_base(d, base, position) for d, base in builder.derived)
+        launches = tuple(builder.launches)
     program = None
-    if builder.launches and runtime is not None and live is not None:
-        program = runtime.program(live.index, builder.launches, slots)
-    return BoundProgram(
-        signature, target, choice, slots, tuple(builder.launches), view, program, derived, runtime, live
-    )
+    if launches and runtime is not None and live is not None:
+        program = runtime.program(live.index, launches, slots)
+    return BoundProgram(signature, target, choice, tuple(slots), launches, view, program, derived, runtime, live)
 
 
-def replace_base(derived: Derived, base: str | None, position: Mapping[str, int]) -> Derived:
+def _with_base(derived: Derived, base: str | None, position: Mapping[str, int]) -> Derived:
     """Fill in the index of a derived slot's base, known once all slots are."""
     return derived if base is None else replace(derived, base=position[base])
 
@@ -132,32 +138,25 @@ class _Builder:
     target: Target
     runtime: Runtime | None
     live: LiveDevice | None
-    signature: Signature
-    slots: list[Slot] = field(default_factory=list)
-    workspace: list[Slot] = field(default_factory=list)
-    derived_slots: list[Slot] = field(default_factory=list)
-    derived: list[tuple[Derived, str | None]] = field(default_factory=list)
-    launches: list[Launch] = field(default_factory=list)
+    slots: list[Slot]
+    workspace: list[Slot] = field(default_factory=list[Slot])
+    derived_slots: list[Slot] = field(default_factory=list[Slot])
+    derived: list[tuple[Derived, str | None]] = field(default_factory=list[Any])
+    launches: list[Launch] = field(default_factory=list[Launch])
 
-    def __post_init__(self) -> None:
-        outputs = {output.name for output in self.signature.op.outputs}
-        for name, spec in self.signature.slots():
-            self.slots.append(Slot(name, spec, "output" if name in outputs else "input"))
-
-    def add(self, choice: Choice, signature: Signature, names: dict[str, str], prefix: str) -> View | None:
+    def add(self, choice: Choice, signature: Signature, names: dict[str, str], prefix: str) -> None:
         """Add a choice's launches; ``names`` maps its own slot names to the program's."""
         if choice.expansion is not None:
             self._composite(choice, names, prefix)
-            return None
+            return
         kernel = choice.kernel
-        result = self._bind(choice, signature)
+        result = _bind(choice, signature, self.target, self.runtime, self.live)
         if isinstance(result, View):
-            if prefix:
-                raise PluginFault(
-                    f"{kernel.id!r} answers {signature} with a view; in a composite use trace.permute or trace.reshape",
-                    where=str(kernel.bind),
-                )
-            return result
+            raise PluginFault(
+                f"{kernel.id!r} answers {signature} with a view, where a launch is wanted; in a composite use "
+                "trace.permute or trace.reshape",
+                where=str(kernel.bind),
+            )
         if kernel.workspace:
             settings = choice.settings
 
@@ -172,7 +171,6 @@ class _Builder:
                 )
         for launch in result:
             self.launches.append(_renamed(launch, names) if prefix else launch)
-        return None
 
     def _composite(self, choice: Choice, names: dict[str, str], prefix: str) -> None:
         expansion = choice.expansion
@@ -208,36 +206,39 @@ class _Builder:
                 inner[output.name] = names[slot]
             self.add(part, step.signature, inner, f"{prefix}.{number}")
 
-    def _bind(self, choice: Choice, signature: Signature) -> View | Sequence[Launch]:
-        kernel = choice.kernel
-        binder = load(kernel.bind) if isinstance(kernel.bind, str) else kernel.bind
-        assert self.target.device is not None
-        context = BindContext(
-            kernel=kernel,
-            signature=signature,
-            device=self.target.device,
-            settings=choice.settings,
-            runtime=self.runtime,
-            live=self.live,
-        )
-        try:
-            result = binder(context)
-        except (OutOfMemory, PluginFault):
-            raise
-        except Exception as error:
-            raise PluginFault(
-                f"binding {kernel.id!r} to {signature} raised {type(error).__name__}: {error}", where=str(kernel.bind)
-            ) from error
-        if isinstance(result, Launch):
-            return (result,)
-        if isinstance(result, View) or (
-            isinstance(result, Sequence) and all(isinstance(launch, Launch) for launch in result)
-        ):
-            return result
+
+def _bind(
+    choice: Choice, signature: Signature, target: Target, runtime: Runtime | None, live: LiveDevice | None
+) -> View | Sequence[Launch]:
+    kernel = choice.kernel
+    binder = load(kernel.bind) if isinstance(kernel.bind, str) else kernel.bind
+    assert target.device is not None
+    context = BindContext(
+        kernel=kernel,
+        signature=signature,
+        device=target.device,
+        settings=choice.settings,
+        runtime=runtime,
+        live=live,
+    )
+    try:
+        result = binder(context)
+    except (OutOfMemory, PluginFault):
+        raise
+    except Exception as error:
         raise PluginFault(
-            f"binding {kernel.id!r} returned {result!r}; it must return a Launch, several, or a View",
-            where=str(kernel.bind),
-        )
+            f"binding {kernel.id!r} to {signature} raised {type(error).__name__}: {error}", where=str(kernel.bind)
+        ) from error
+    if isinstance(result, Launch):
+        return (result,)
+    if isinstance(result, View) or (
+        isinstance(result, Sequence) and all(isinstance(launch, Launch) for launch in result)
+    ):
+        return result
+    raise PluginFault(
+        f"binding {kernel.id!r} returned {result!r}; it must return a Launch, several, or a View",
+        where=str(kernel.bind),
+    )
 
 
 def _renamed(launch: Launch, names: Mapping[str, str]) -> Launch:

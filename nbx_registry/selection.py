@@ -37,7 +37,7 @@ SETTLED_LIMIT = 1024
 """How many kinds of signature (dtypes, ranks, device, policy) are remembered for an op."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Choice:
     """A kernel that may run, and what is needed to bind it."""
 

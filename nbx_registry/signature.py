@@ -86,18 +86,17 @@ class Signature:
     def slots(self) -> tuple[tuple[str, TensorSpec], ...]:
         """Return name and spec of every operand: the parameters given, then outputs; of a list, ``xs.0``, ``xs.1``."""
         found: list[tuple[str, TensorSpec]] = []
-        for param, operand in zip(self.op.tensors, self.tensors, strict=True):
+        for name, operand in zip(self.op.positions, (*self.tensors, *self.outputs), strict=True):
             if isinstance(operand, tuple):
-                found += ((f"{param.name}.{i}", spec) for i, spec in enumerate(operand))
+                found += ((f"{name}.{i}", spec) for i, spec in enumerate(operand))
             elif operand is not None:
-                found.append((param.name, operand))
-        found += zip((output.name for output in self.op.outputs), self.outputs, strict=True)
+                found.append((name, operand))
         return tuple(found)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of `slots`."""
-        return tuple(name for name, _ in self.slots())
+        return tuple([name for name, _ in self.slots()])
 
     @property
     def kind(self) -> tuple[object, ...]:

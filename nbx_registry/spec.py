@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import cached_property
 from math import prod
 
 from nbx_registry import dtypes
@@ -31,6 +30,9 @@ class TensorSpec:
         A Python scalar given where a tensor is expected: rank 0, and weak in promotion.
     """
 
+    # Plain slots, filled when first asked for: functools.cached_property takes a lock each time on Python 3.11.
+    __slots__ = ("_contiguous", "_hash", "_size", "align", "dtype", "offset", "shape", "strides", "weak")
+
     def __init__(
         self,
         dtype: DType,
@@ -46,31 +48,30 @@ class TensorSpec:
         self.offset = offset
         self.align = align
         self.weak = weak
+        self._size: int | None = None
+        self._contiguous: bool | None = None
+        self._hash: int | None = None
 
     @property
     def rank(self) -> int:
         """Number of axes."""
         return len(self.shape)
 
-    @cached_property
+    @property
     def size(self) -> int:
         """Elements, counting an expanded axis in full."""
-        return prod(self.shape)
+        if self._size is None:
+            self._size = prod(self.shape)
+        return self._size
 
-    @cached_property
+    @property
     def contiguous(self) -> bool:
         """Row-major without gaps (axes of extent 1 may have any stride; an empty tensor is contiguous)."""
-        expected = 1
-        for extent, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
-            if extent == 0:
-                return True
-            if extent != 1:
-                if stride != expected:
-                    return self.size == 0
-                expected *= extent
-        return True
+        if self._contiguous is None:
+            self._contiguous = _is_contiguous(self.shape, self.strides)
+        return self._contiguous
 
-    @cached_property
+    @property
     def distinct(self) -> int:
         """Elements with an address of their own: a stride-0 axis counts once."""
         if self.size == 0:
@@ -87,7 +88,7 @@ class TensorSpec:
         """Bytes of the elements with an address of their own."""
         return self.dtype.nbytes(self.distinct)
 
-    @cached_property
+    @property
     def extent(self) -> int:
         """Elements from the first to one past the last that is reached (non-negative strides)."""
         if self.size == 0:
@@ -105,18 +106,20 @@ class TensorSpec:
         return TensorSpec(self.dtype, self.shape, self.strides, self.offset, align)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, TensorSpec) and self._key == other._key
+        return self is other or (
+            isinstance(other, TensorSpec)
+            and self.dtype is other.dtype
+            and self.shape == other.shape
+            and self.strides == other.strides
+            and self.offset == other.offset
+            and self.align == other.align
+            and self.weak == other.weak
+        )
 
     def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash((self.dtype.name, self.shape, self.strides))
         return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash(self._key)
-
-    @cached_property
-    def _key(self) -> tuple[object, ...]:
-        return (self.dtype.name, self.shape, self.strides, self.offset, self.align, self.weak)
 
     def __str__(self) -> str:
         text = f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"
@@ -130,6 +133,18 @@ class TensorSpec:
 
     def __repr__(self) -> str:
         return f"TensorSpec({str(self)!r}{', weak=True' if self.weak else ''})"
+
+
+def _is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    expected = 1
+    for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if extent == 0:
+            return True
+        if extent != 1:
+            if stride != expected:
+                return 0 in shape
+            expected *= extent
+    return True
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import importlib
-import re
 import threading
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 from nbx_registry.catalog import Catalog
 from nbx_registry.device import Device
-from nbx_registry.errors import NbxError, PluginFault, UnknownName
+from nbx_registry.errors import NbxError, PluginFault, SignatureError, UnknownName
 from nbx_registry.runtime import LiveDevice, Runtime
-
-_HANDLE = re.compile(r"(?P<runtime>[a-z][a-z0-9_-]*)(?::(?P<index>[0-9]{1,4}))?\Z")
+from nbx_registry.tensor import split_place
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,14 +22,14 @@ class Target:
     Attributes
     ----------
     name
-        As asked for: ``nvidia/h200-sxm``, ``cuda:0``, ``cpu``.
+        ``nvidia/h200-sxm``, ``cuda:0``, ``cpu``; a handle without an index (``cuda``) is that of the first device.
     device
         The product's facts; None only where a live handle could not be resolved.
     live, runtime
         The device that is present and its runtime; None for a product taken from its file alone, which is taken to
         have its runtime and toolkits installed.
-    why
-        Where a live handle could not be resolved: why, with the way out.
+    why, way
+        Where a live handle could not be resolved: why, and what would change that.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Target:
     live: LiveDevice | None = None
     runtime: Runtime | None = None
     why: str = ""
+    way: str = ""
 
     @property
     def present(self) -> bool:
@@ -78,14 +79,15 @@ class Targets:
     def resolve(self, name: str) -> Target:
         """Return the target of a product id or live handle.
 
-        A handle without a runtime or device behind it is a target that says why; a product without a file is
-        `UnknownName`.
+        A handle without a runtime or device behind it is a target that says why. Raises `UnknownName` for a product
+        without a file, and for what is neither.
         """
         found = self._targets.get(name)
         if found is None:
-            found = self._product(name) if "/" in name else self._handle(name)
+            made = self._product(name) if "/" in name else self._handle(name)
             with self._lock:
-                found = self._targets.setdefault(name, found)
+                # One target a device, however many names and threads ask: caches tell targets apart by identity.
+                found = self._targets[name] = self._targets.setdefault(made.name, made)
         return found
 
     def live(self, runtime: str) -> list[Target]:
@@ -97,37 +99,58 @@ class Targets:
         return Target(name, device.runtime, device)
 
     def _handle(self, name: str) -> Target:
-        match = _HANDLE.match("host:0" if name == "cpu" else name)
-        if match is None:
-            raise UnknownName(f"{name!r} is no device: write a product (nvidia/h200-sxm) or a handle (cpu, cuda:0)")
-        runtime_name, index = match["runtime"], int(match["index"] or 0)
         try:
-            runtime = self.runtime(runtime_name)
-        except UnknownName as error:
-            return Target(name, runtime_name, None, why=str(error))
+            kind, index = split_place(name)
+        except SignatureError:
+            raise self._unknown(name) from None
+        spec = self._catalog.runtimes.get(kind)
+        if spec is None:
+            if ":" not in name:
+                raise self._unknown(name)
+            unknown = UnknownName.of("runtime", kind, self._catalog.runtimes, "a plugin brings it (see nbx plugins)")
+            return Target(name, kind, None, why=str(unknown), way=f"a plugin brings the runtime {kind!r}")
+        runtime = self.runtime(kind)
         devices = runtime.devices()
         if index >= len(devices):
-            absent = (
-                runtime.why_absent() or f"{runtime_name} has {len(devices)} device(s); the last is {len(devices) - 1}"
-            )
-            return Target(name, runtime_name, None, runtime=None, why=absent)
+            handle = f"{kind}:{index}"
+            if not devices:
+                return Target(handle, kind, None, why=runtime.why_absent(), way=spec.install or f"{handle} is present")
+            known = f"{devices[0].handle} to {devices[-1].handle}" if len(devices) > 1 else devices[0].handle
+            why = f"there is no {handle}; {known} {'are' if len(devices) > 1 else 'is'} present"
+            return Target(handle, kind, None, why=why, way=f"{handle} is present, or another is asked for ({known})")
         live = devices[index]
         device = self._catalog.devices.match(live)
         if device is None:
-            why = (
-                f"no device file matches {live.name!r} ({live.arch}); write one "
-                "(docs/how-to/write-a-device-file.md) in a plugin or in the user folder of device files"
-            )
-            return Target(name, runtime_name, None, live, runtime, why)
-        return Target(name, runtime_name, device, live, runtime)
+            way = "a device file describes it: one of a plugin, or your own (docs/how-to/write-a-device-file.md)"
+            why = f"no device file matches {live.name!r} ({live.arch}); write one (docs/how-to/write-a-device-file.md)"
+            return Target(live.handle, kind, None, live, runtime, why, way)
+        return Target(live.handle, kind, device, live, runtime)
+
+    def _unknown(self, name: str) -> UnknownName:
+        handles = (f"{kind}:0" for kind in self._catalog.runtimes if kind != "host")
+        hint = "write a product (nvidia/h200-sxm; nbx devices lists them) or a live handle (cpu, cuda:0)"
+        return UnknownName.of("device", name, (*self._catalog.devices, "cpu", *handles), hint)
 
 
-def make(reference: str) -> object:
-    """Import ``module:function`` and call it. A failure is the plugin's fault, named; our own errors pass through."""
-    return load(reference)()
+def make(reference: str) -> Runtime:
+    """Import the factory of a runtime, ``module:function``, and call it.
+
+    A failure is the plugin's fault, named (`PluginFault`); our own errors pass through.
+    """
+    factory = load(reference)
+    try:
+        made = factory()
+    except NbxError:
+        raise
+    except Exception as error:
+        raise PluginFault(f"{reference!r} raised {type(error).__name__}: {error}", where=reference) from error
+    if not isinstance(made, Runtime):
+        raise PluginFault(f"{reference!r} gave {made!r}, which lacks methods of a Runtime", where=reference)
+    return made
 
 
-def load(reference: str) -> object:
+@lru_cache(maxsize=4096)
+def load(reference: str) -> Any:
     """Import ``module:name``. Raises `PluginFault` naming the reference if that fails."""
     module, _, attribute = reference.partition(":")
     try:

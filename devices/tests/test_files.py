@@ -202,8 +202,6 @@ def test_values_are_those_of_the_documents(id, key):
 @pytest.mark.parametrize(
     ("id", "key"),
     [
-        ("nvidia/h200-sxm", "memory.bytes"),
-        ("nvidia/h200-sxm", "l2.bytes"),
         ("amd/mi300x", "memory.bytes"),
         ("amd/mi300x", "atomics.int64_shared"),
         ("apple/m4-pro", "memory.bytes"),

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from nbx_registry import dtypes
+from nbx_registry.dtypes import BY_NUMPY as _BY_NUMPY
 from nbx_registry.errors import SignatureError, UnknownName
 from nbx_registry.interop.base import alignment, element_strides
 from nbx_registry.interop.memory import address_of, array_at
@@ -45,10 +46,14 @@ class NumpyAdapter:
         return (x.dtype, x.shape, x.strides, "cpu")
 
     def spec(self, x: np.ndarray, *, measure_align: bool = False) -> TensorSpec:
-        what = f"NumPy array of shape {x.shape}"
+        shape = x.shape
+        found = _BY_NUMPY.get(x.dtype)
+        if found is not None and x.flags.c_contiguous:
+            return TensorSpec(found, shape, align=alignment(self.address(x)) if measure_align else 16)
+        what = f"NumPy array of shape {shape}"
         dtype = table_dtype(x.dtype, what)
-        strides = element_strides(x.strides, x.dtype.itemsize, x.shape, what)
-        return TensorSpec(dtype, x.shape, strides, align=alignment(self.address(x)) if measure_align else 16)
+        strides = element_strides(x.strides, x.dtype.itemsize, shape, what)
+        return TensorSpec(dtype, shape, strides, align=alignment(self.address(x)) if measure_align else 16)
 
     def place(self, x: np.ndarray) -> str:
         return "cpu"
