@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -266,3 +267,37 @@ def test_the_command_line_knows_what_is_installed(site):
     assert "acme.scratchpad_bytes" in output
     assert "scale_shift" in output
     assert re.search(r"nbx-acme\s.*1\.4\.0", output)
+
+
+ASK = """
+    import nbx_registry as nbx
+    d = nbx.load().decide("acme::scale_shift", "int8[100]", device="acme/one", require="checked_here")
+    candidate = d.candidate("nbx-acme/acme::scale_shift/plain")
+    print(d.chosen, candidate.evidence.level, bool(candidate.evidence.stale))
+    """
+
+
+def test_the_vendor_proves_its_kernel_ships_the_bundle_and_the_gate_opens(site, tmp_path):
+    kernel = "nbx-acme/acme::scale_shift/plain"
+    assert run_installed(site, ASK).split() == ["None", "none", "False"]
+    installed = tmp_path / "site"
+    shutil.copytree(site, installed)
+    bundle = installed / "nbx_acme/evidence/one.json"
+    command = [sys.executable, "-c", "from nbx_registry.cli import main; main()", "conformance", "run"]
+    done = subprocess.run(
+        [*command, "--device", "acme:0", "--kernel", kernel, "--out", str(bundle)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(installed)},
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert run_installed(installed, ASK).split() == [kernel, "here", "False"]
+
+    source = installed / "nbx_acme/kernels/scale_shift.py"
+    code = source.read_text("utf-8")
+    source.write_text(code.replace("    def run(", "    # Only a comment.\n    def run("), "utf-8")
+    assert run_installed(installed, ASK).split() == [kernel, "here", "False"]
+    source.write_text(code.replace("* scale + shift", "* scale + shift + 0"), "utf-8")
+    assert run_installed(installed, ASK).split() == ["None", "none", "True"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import struct
 import threading
 from typing import Any
 
@@ -14,6 +15,9 @@ from nbx_registry.kernel import Artifact
 
 DEFAULT_SHARED_BYTES = 48 * 1024
 """Dynamic shared memory every kernel may use without asking."""
+
+ELF_HEADER = struct.Struct("<32xQQ6xHHHH2x")
+"""Where a 64-bit ELF file's tables are: offsets of segments and sections, then size and count of each."""
 
 
 class Function:
@@ -107,13 +111,15 @@ class Loader:
     def load(self, artifact: Artifact) -> Function:
         """Load a cubin or PTX.
 
-        Raises `NbxError` for another kind of code, for a parameter count that is not the artifact's, for more shared
-        memory than there is; `CudaError` for code the device cannot run or that lacks the entry.
+        Raises `NbxError` for another kind of code, for an image that is not whole, for a parameter count that is not
+        the artifact's, for more shared memory than there is; `CudaError` for code that the device cannot run or that
+        lacks the entry.
         """
         if artifact.kind not in ("cubin", "ptx"):
             raise NbxError(
                 f"{artifact.entry} is {artifact.kind} code for {artifact.arch}; the CUDA runtime loads cubin and ptx"
             )
+        check_image(artifact)
         digest = hashlib.sha256(artifact.kind.encode() + b"\0" + artifact.image).digest()
         key = (digest, artifact.entry, artifact.parameters)
         with self._lock:
@@ -135,6 +141,24 @@ class Loader:
             make = ObjectCode.from_cubin if artifact.kind == "cubin" else ObjectCode.from_ptx
             code = self._codes[digest] = make(artifact.image, name=artifact.entry)
         return code
+
+
+def check_image(artifact: Artifact) -> None:
+    """Raise `NbxError` unless an image is whole, as far as its head can tell.
+
+    The driver is given an address without a length: it would read on behind a cubin that was cut short.
+    """
+    image, what = artifact.image, f"the {artifact.kind} of {artifact.entry} for {artifact.arch}"
+    if artifact.kind == "ptx":
+        if b".version" not in image or b"\0" in image.rstrip(b"\0"):
+            raise NbxError(f"{what} is no PTX text: it states no .version, or holds zero bytes")
+        return
+    if image[:5] != b"\x7fELF\x02" or len(image) < ELF_HEADER.size:
+        raise NbxError(f"{what} is no 64-bit ELF file; it has {len(image)} bytes and begins with {image[:8]!r}")
+    segments, sections, segment_size, segment_count, section_size, section_count = ELF_HEADER.unpack_from(image)
+    end = max(segments + segment_size * segment_count, sections + section_size * section_count)
+    if end > len(image):
+        raise NbxError(f"{what} is cut short: it has {len(image)} bytes, and its tables end at {end}")
 
 
 def _parameter_sizes(kernel: Any) -> tuple[int, ...] | None:

@@ -56,6 +56,12 @@ def nbx_register_devices() -> Iterable[Path]:
 
 
 @hookimpl
+def nbx_register_evidence() -> Iterable[Path]:
+    """Register what has been checked."""
+    return [HERE / "evidence"]
+
+
+@hookimpl
 def nbx_register_cases() -> Iterable[Path]:
     """Register what the op is tried on."""
     return [HERE / "cases"]
