@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from importlib.machinery import PathFinder
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from nbx_registry import environment
 from nbx_registry.devicetable import DeviceTable
@@ -34,6 +35,8 @@ class Catalog:
         Kernels of each op id, ordered by kernel id.
     owners
         Plugin name by kernel id and by op id.
+    devices, evidence, settings
+        Files of all plugins and the user's, each read when what it holds is first asked for.
     """
 
     def __init__(self, plugins: Iterable[Plugin], blocked: Iterable[str] = ()) -> None:
@@ -60,55 +63,65 @@ class Catalog:
         by_op: dict[str, list[Kernel]] = {}
         for identifier in sorted(kernels):
             by_op.setdefault(kernels[identifier].op, []).append(kernels[identifier])
-        self.by_op: Mapping[str, Sequence[Kernel]] = MappingProxyType(by_op)
+        self.by_op: Mapping[str, Sequence[Kernel]] = MappingProxyType({op: tuple(of) for op, of in by_op.items()})
         self.runtimes: Mapping[str, RuntimeSpec] = _named(r for p in active for r in p.runtimes)
         self.backends: Mapping[str, Backend] = _named(b for p in active for b in p.backends)
         self.emulators: Mapping[str, Emulator] = _named(e for p in active for e in p.emulators)
-        self._toolkits: dict[str, bool] = {}
-
-    @cached_property
-    def devices(self) -> DeviceTable:
-        """Device files of all plugins and the user's; a file is read when its device is asked for."""
-        return DeviceTable(
-            [folder for p in self.active for folder in p.devices],
-            [folder for p in self.active for folder in p.overlays],
-            environment.config_dir() / "devices",
+        user = environment.config_dir()
+        self.devices = DeviceTable(
+            [folder for p in active for folder in p.devices],
+            [folder for p in active for folder in p.overlays],
+            user / "devices",
         )
-
-    @cached_property
-    def evidence(self) -> EvidenceStore:
-        """Bundles of all plugins and the user's."""
-        return EvidenceStore([f for p in self.active for f in p.evidence] + [environment.config_dir() / "evidence"])
-
-    @cached_property
-    def settings(self) -> SettingsStore:
-        """Tuned settings of all plugins and the user's."""
-        return SettingsStore([f for p in self.active for f in p.settings] + [environment.config_dir() / "settings"])
+        self.evidence = EvidenceStore([*(folder for p in active for folder in p.evidence), user / "evidence"])
+        self.settings = SettingsStore([*(folder for p in active for folder in p.settings), user / "settings"])
+        self._toolkits: dict[str, bool] = {}
 
     def op(self, name: str) -> Op:
         """Return the op of that name (``add``) or id (``add@1``). Raises `UnknownName` with the nearest."""
         found = self.ops.get(name)
         if found is None:
-            waiting = sorted(p.name for p in self.plugins.values() if p.state != "active")
-            hint = f"plugins not active: {', '.join(waiting)} (see nbx doctor)" if waiting else "nbx ops lists them"
-            raise UnknownName.of("op", name, self.ops, hint)
+            raise UnknownName.of("op", name, self.ops, self._waiting() or "nbx ops lists them")
         return found
 
     def kernel(self, identifier: str) -> Kernel:
         """Return the kernel of that id. Raises `UnknownName` with the nearest."""
         found = self.kernels.get(identifier)
         if found is None:
-            raise UnknownName.of("kernel", identifier, self.kernels, "nbx kernels lists them")
+            raise UnknownName.of("kernel", identifier, self.kernels, self._waiting() or "nbx kernels lists them")
         return found
+
+    def _waiting(self) -> str:
+        names = sorted(p.name for p in self.plugins.values() if p.state != "active")
+        return f"plugins not active: {', '.join(names)} (see nbx doctor)" if names else ""
 
     def toolkit_present(self, backend: str) -> bool:
         """Whether a backend's modules can be found (nothing is imported)."""
         present = self._toolkits.get(backend)
         if present is None:
             modules = self.backends[backend].modules if backend in self.backends else ()
-            present = self._toolkits[backend] = all(importlib.util.find_spec(m) is not None for m in modules)
+            present = self._toolkits[backend] = all(map(_findable, modules))
         return present
 
 
 def _named(items: Iterable[Value]) -> Mapping[str, Value]:
-    return MappingProxyType({item.name: item for item in items})  # type: ignore[attr-defined]
+    found: dict[str, Value] = {}
+    for item in items:
+        named: Any = item
+        found[named.name] = item
+    return MappingProxyType(found)
+
+
+def _findable(module: str) -> bool:
+    """Return whether a module can be found; neither it nor a package around it is imported for that."""
+    top, *rest = module.split(".")
+    try:
+        spec = importlib.util.find_spec(top)
+    except ValueError:
+        # A module put into sys.modules by hand has no spec: it is here all the same.
+        return module in sys.modules
+    for part in rest:
+        if spec is None or spec.submodule_search_locations is None:
+            return False
+        spec = PathFinder.find_spec(f"{spec.name}.{part}", spec.submodule_search_locations)
+    return spec is not None

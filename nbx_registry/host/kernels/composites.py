@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from nbx_registry.composite import Trace, Traced
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nbx_registry.composite import Trace, Traced
 
 
 def linear(trace: Trace, x: Traced, w: Traced, bias: Traced | None, *, activation: str | None) -> Traced:
