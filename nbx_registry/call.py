@@ -80,45 +80,44 @@ def make_call(registry: Registry, shape: CallShape) -> Call:
 class DirectCall:
     """NumPy arrays straight into one function of the host."""
 
-    __slots__ = ("_registry", "_shape", "bound", "fix", "run")
+    __slots__ = ("_advance", "_dtype", "_extent", "_function", "_registry", "_whole", "bound")
 
     def __init__(self, registry: Registry, shape: CallShape, function: Callable[..., Any]) -> None:
         self.bound = shape.bound
         self._registry = registry
-        self._shape = shape
-        advance, diagnose, empty = shape.counter.advance, self._diagnose, np.empty
+        self._function = function
+        self._advance = shape.counter.advance
         spec = shape.bound.signature.outputs[0]
-        extent, dtype = spec.shape, spec.dtype.numpy
-        whole = None not in shape.bound.signature.tensors[: len(shape.adapters)]
+        self._extent, self._dtype = spec.shape, spec.dtype.numpy
+        self._whole = None not in shape.bound.signature.tensors[: len(shape.adapters)]
 
-        def run(args: Sequence[Any], out: Any) -> Any:
+    def run(self, args: Sequence[Any], out: Any) -> Any:
+        """Run on arrays of this kind; return the output."""
+        self._advance()
+        if out is None:
+            out = np.empty(self._extent, self._dtype)
+        if not self._whole:
+            args = [array for array in args if array is not None]
+        try:
+            self._function(*args, out)
+        except (ValueError, OverflowError) as error:
+            raise self._diagnose(error, args, out) from error
+        return out
+
+    def fix(self, args: Sequence[Any], out: Any) -> tuple[Any, Callable[[], Any]]:
+        """Return the output and a function that runs on these arrays again."""
+        advance, function, diagnose = self._advance, self._function, self._diagnose
+        target = np.empty(self._extent, self._dtype) if out is None else out
+        given = [array for array in args if array is not None]
+
+        def again() -> None:
             advance()
-            if out is None:
-                out = empty(extent, dtype)
             try:
-                function(*args, out)
+                function(*given, target)
             except (ValueError, OverflowError) as error:
-                raise diagnose(error, args, out) from error
-            return out
+                raise diagnose(error, given, target) from error
 
-        def run_given(args: Sequence[Any], out: Any) -> Any:
-            return run([array for array in args if array is not None], out)
-
-        def fix(args: Sequence[Any], out: Any) -> tuple[Any, Callable[[], Any]]:
-            target = empty(extent, dtype) if out is None else out
-            given = [array for array in args if array is not None]
-
-            def again() -> None:
-                advance()
-                try:
-                    function(*given, target)
-                except (ValueError, OverflowError) as error:
-                    raise diagnose(error, given, target) from error
-
-            return target, again
-
-        self.run = run if whole else run_given
-        self.fix = fix
+        return target, again
 
     def _diagnose(self, error: Exception, args: Sequence[Any], out: Any) -> Exception:
         """Tell the caller's mistake, which NumPy found, from the kernel's."""
