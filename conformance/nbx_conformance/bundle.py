@@ -158,13 +158,23 @@ def _entries(record: Record) -> Iterable[dict[str, Any]]:
 
 
 def _built(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Return what was compiled, each piece of code once, with the number of launches that took it."""
-    found: dict[str, dict[str, Any]] = {}
+    """Return what was compiled: for each entry point the most that any of its images takes, and how many there are."""
+    found: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
     for record in records:
         for facts in record.built:
-            entry = found.setdefault(facts["image"], {**facts, "launches": 0})
-            entry["launches"] += 1
-    return sorted(found.values(), key=lambda facts: (facts["arch"], facts["entry"], facts["image"]))
+            found.setdefault((facts["arch"], facts["toolkit"], facts["entry"]), []).append(facts)
+    entries: list[dict[str, Any]] = []
+    for (arch, toolkit, name), launches in sorted(found.items()):
+        images = sorted({facts["image"] for facts in launches})
+        entry: dict[str, Any] = {"arch": arch, "toolkit": toolkit, "entry": name, "kind": launches[0]["kind"]}
+        for field in ("shared_bytes", "registers", "spills", "threads"):
+            known = [facts[field] for facts in launches if field in facts]
+            if known:
+                entry[field] = max(known)
+        entry["images"] = len(images)
+        entry["images_digest"] = hashlib.sha256("".join(images).encode()).hexdigest()
+        entries.append(entry)
+    return entries
 
 
 def _versions(names: set[str | None]) -> dict[str, str]:

@@ -60,7 +60,10 @@ def run(
     try:
         # Unknown names are told before pytest starts.
         session = Session(Options(device=device, via=via, size=size, plugins=plugin, ops=op, kernels=kernel))
-        click.echo(f"{session.route}; {len(session.selection.kernels) or 'all'} kernels, {size} cases")
+        kernels = {item.kernel.id for item in session.items}
+        click.echo(f"{session.route}: {_count(len(kernels), 'kernel')}, {_count(len(session.items), f'{size} trial')}")
+        if session.route.why:
+            click.echo(f"  not more, because {session.route.why}")
     except UnknownName as error:
         click.echo(f"error: {error}", err=True)
         context.exit(USAGE)
@@ -79,6 +82,10 @@ def run(
     with resources.as_file(package / "whole_suite.py") as file, resources.as_file(package / "pytest.ini") as settings:
         code = pytest.main([str(file), "-c", str(settings), "--rootdir", str(file.parent), *arguments])
     context.exit(_CODES.get(int(code), 1))
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' if number != 1 else ''}"
 
 
 @conformance.command()

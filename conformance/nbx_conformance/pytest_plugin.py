@@ -89,7 +89,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
     for run in _sessions(config):
         if run.records:
-            terminalreporter.section(f"conformance of {len(run.by_kernel())} kernels, {run.route}", sep="-")
+            terminalreporter.section(f"conformance on {run.route}", sep="-")
             for line in table(run):
                 terminalreporter.write_line(line)
     if _WRITTEN in config.stash:
@@ -150,8 +150,8 @@ def _write(config: pytest.Config, found: list[Session], out: Path) -> list[str]:
         return [f"{out} is not written: a bundle holds one run, and there are {len(found)}; name one device"]
     try:
         written, left_out = write(found[0], out)
-        size = f"{len(written.records)} kernels, {out.stat().st_size} bytes"
-        config.stash[_WRITTEN] = f"{out}: {size}, digest {written.digest[:16]}"
+        names = ", ".join(sorted(written.records))
+        config.stash[_WRITTEN] = f"{out}: {out.stat().st_size} bytes, digest {written.digest[:16]}: {names}"
     except NbxError as error:
         return [f"{out} is not written: {error}"]
     return [f"not in {out}: {problem}" for problem in left_out]

@@ -49,7 +49,7 @@ class Route:
 
     def __str__(self) -> str:
         how = {"here": "on the device", "elsewhere": f"through {self.via}", "built": "built, not run"}[self.reach]
-        return f"{self.target}: {how}" + (f" ({self.why})" if self.why else "")
+        return f"{self.target}, {how}"
 
 
 def find(registry: Registry, device: str, via: str = "auto") -> Route:

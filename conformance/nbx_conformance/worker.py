@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 TRIAL_SECONDS: Final = 600
 """How long one trial may take."""
 
+COMMAND: Final = (sys.executable, "-m", "nbx_conformance.worker")
+"""What is started; the setup follows."""
+
 
 class Worker:
     """The parent's end."""
@@ -61,7 +64,7 @@ class Worker:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-            self._process = None
+            self._forget(self._process)
 
     def _ask(self, request: Mapping[str, str]) -> dict[str, Any] | str:
         """Return the answer, or what happened to the process instead."""
@@ -82,7 +85,7 @@ class Worker:
     def _started(self) -> subprocess.Popen[str]:
         if self._process is None:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "nbx_conformance.worker", json.dumps(self._setup)],
+                [*COMMAND, json.dumps(self._setup)],
                 env={**os.environ, **self._environment},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -105,8 +108,13 @@ class Worker:
 
     def _ended(self, process: subprocess.Popen[str]) -> str:
         code = process.wait()
-        self._process = None
+        self._forget(process)
         return f"the process ended with code {code}"
+
+    def _forget(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        process.stdout.close()
+        self._process = None
 
 
 def main(setup: str, requests: IO[str], answers: IO[str]) -> None:
