@@ -26,8 +26,8 @@ def in_blocks(
 ) -> Generator[tuple[Array, Array], None, None]:
     """Yield blocks of ``x`` in ``dtype`` and of ``out`` in ``out_dtype`` (the same if None): one axis, contiguous.
 
-    Arrays that lie like that already are cut up where they are. What is written to a block of ``out`` gets there, rounded
-    once to its dtype. The two arrays may overlap in any way.
+    Arrays that lie like that already are cut up where they are. What is written to a block of ``out`` gets there,
+    rounded once to its dtype. The two arrays may overlap in any way.
     """
     target_dtype = dtype if out_dtype is None else out_dtype
     if (

@@ -11,7 +11,7 @@ from nbx_registry.host.kernels.blocks import BLOCK, Array, working
 from nbx_registry.kernel import BindContext, Launch
 
 LONGEST_DOT = 8192
-"""Up to so many elements OpenBLAS takes a dot product on one thread: its order does not depend on how many there are."""
+"""Up to so many elements OpenBLAS takes a dot product on one thread: its order does not depend on their number."""
 
 
 def softmax(context: BindContext) -> Launch:
