@@ -79,6 +79,8 @@ def _print_ran(result: Any) -> None:
     ]
     headings = ("what ran, by which kernel", "calls", "evidence", "time", "of floor")
     table(headings, rows, right=("calls", "time", "of floor"), whole=headings[:1])
+    if result.device == "cpu" and any(row.floor_s is not None and row.floor_s > row.seconds for row in result.rows):
+        lines("(above 100 %: the tensors stayed in the caches; the floor is of the memory)")
     missing = sorted({row.floor_missing for row in result.rows if row.floor_missing})
     for reason in missing:
         lines(f"floor unknown: {reason}")
