@@ -48,9 +48,9 @@ def locate(index, shape, strides):
     offset = index * 0
     rest = index
     for k in tl.static_range(len(shape) - 1):
-        axis: tl.constexpr = len(shape) - 1 - k
-        offset += (rest % shape[axis]) * strides[axis]
-        rest = rest // shape[axis]
+        # Spelled out: a constexpr variable cannot be assigned again in the next turn of an unrolled loop.
+        offset += (rest % shape[len(shape) - 1 - k]) * strides[len(shape) - 1 - k]
+        rest = rest // shape[len(shape) - 1 - k]
     return offset + rest * strides[0]
 
 
