@@ -75,7 +75,8 @@ def main() -> None:
     grid, block = (-(-count // 256), 1, 1), (256, 1, 1)
     buffers = [cuda.allocate(0, 4 * count) for _ in range(3)]
     addresses = tuple(buffer.address for buffer in buffers)
-    stream = cuda.stream(0).handle
+    queue = cuda.stream(0)
+    stream = queue.handle
     spec = parse(f"float32[{count}]")
     launch = Launch(
         function=function, args=("x1", "x2", "out", Scalar(count, "uint32")), grid=grid, block=block, shared_bytes=0
@@ -115,7 +116,7 @@ def main() -> None:
     if importlib.util.find_spec("torch") is not None:
         rows += torch_rows(count)
     for name, enqueue in rows:
-        print(f"{name:52s} {measure(enqueue, lambda: cuda.synchronize(0), given.repeats):7.2f} us")
+        print(f"{name:52s} {measure(enqueue, queue.synchronize, given.repeats):7.2f} us")
 
 
 def torch_rows(count: int) -> list[tuple[str, Callable[[], object]]]:

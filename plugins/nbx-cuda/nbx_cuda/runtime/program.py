@@ -226,11 +226,32 @@ class CudaProgram:
         default_stream = self._default_stream
         direct = layout.direct(len(self._slots))
         free = [Packed(layout)]
+        take, give = free.pop, free.append
+
+        def run_one(operands: Sequence[Any], stream: int | None = None) -> None:
+            """Enqueue the one launch, whose dynamic cells are the operands: `run` without what cannot happen here."""
+            try:
+                packed = take()
+            except IndexError:
+                packed = Packed(layout)
+            try:
+                write(packed.cells, 0, *operands)
+            except (struct.error, TypeError) as error:
+                raise NbxError(_misfit(self._slots, operands, error)) from error
+            if stream is None:
+                stream = default_stream
+            if packed.stream != stream:
+                packed.on(stream)
+            arguments = packed.calls[0]
+            code = launch(*arguments)
+            if code:
+                failed(_launch_of(layout, packed.calls, arguments), arguments, code)
+            give(packed)
 
         def run(operands: Sequence[Any], stream: int | None = None) -> None:
             """Enqueue every launch over ``operands`` (addresses, and Python scalars for scalar slots) on ``stream``."""
             try:
-                packed = free.pop()
+                packed = take()
             except IndexError:
                 packed = Packed(layout)
             if direct:
@@ -248,9 +269,9 @@ class CudaProgram:
                 code = launch(*arguments)
                 if code:
                     failed(_launch_of(layout, packed.calls, arguments), arguments, code)
-            free.append(packed)
+            give(packed)
 
-        return run
+        return run_one if direct and len(layout.launches) == 1 else run
 
     def _pack(self, packed: Packed, operands: Sequence[Any]) -> None:
         dynamic = self.layout.dynamic
