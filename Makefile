@@ -49,7 +49,7 @@ $(VENV)/.demo: $(VENV)/.pip $(manifests)
 	touch $@
 
 $(VENV)/.measured: $(VENV)/.demo
-	$(bin)/nbx doctor --measure-host
+	-$(bin)/nbx doctor --measure-host # what it finds broken here is told, and no reason not to go on
 	touch $@
 
 # torch comes first and alone: from PyPI it brings a triton of its own, and the next line settles which one stays.

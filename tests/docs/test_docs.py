@@ -80,6 +80,7 @@ def test_every_block_has_a_language_that_something_checks(page: Path) -> None:
 @pytest.mark.parametrize("page", [p for p in PAGES if any(b.language == "python" for b in blocks(p))], ids=name)
 def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NBX_CONFIG_DIR", str(tmp_path))
     namespace: dict[str, object] = {"__name__": "__main__"}
     for block in blocks(page):
         if block.language == "python" and why_not(block) is None:
@@ -103,6 +104,7 @@ def test_commands_exit_and_print_as_stated(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("NBX_CONFIG_DIR", str(tmp_path))
     ran = CliRunner().invoke(main, shlex.split(command)[1:])
     assert ran.exit_code == code, ran.output
     if output.strip():
