@@ -211,7 +211,7 @@ def _case(op: str, identifier: str, content: dict[str, Any], file: Path, where: 
         seed=int(content.get("seed", 0)),
         source=str(content["from"]),
         refuses=refuses,
-        says=tuple(map(str, _list(says))),
+        says=(says,) if isinstance(says, str) else tuple(map(str, _list(says))),
         runtime=content.get("runtime"),
         file=file,
     )

@@ -170,16 +170,20 @@ def _special(
     values: Sequence[str | float] | None = None,
     rate: float = 0.3,
     rows: Sequence[int] | None = None,
+    every: int | None = None,
 ) -> Array:
     """Normal values with special ones among them.
 
     ``values`` names them (`SPECIALS`) or gives numbers; ``rate`` is their share; ``rows`` keeps them to those rows
-    (the last axis is a row), one in each, cycling through ``values``, at a random column.
+    (the last axis is a row), one in each, cycling through ``values``, at a random column. ``every`` fills the tensor
+    with them instead, each so many times in turn: 1 in one operand and their number in the other meet in all pairs.
     """
     result = _normal(want)
     chosen = special_values(want.dtype, SPECIALS if values is None else values)
     flat = result.reshape(-1)
-    if rows is None:
+    if every is not None:
+        flat[:] = chosen[(np.arange(flat.size) // every + want.repetition) % chosen.size]
+    elif rows is None:
         positions = np.flatnonzero(want.rng.random(flat.size) < rate)
         # Each value occurs where there is room for it, however small the tensor.
         positions = positions if positions.size >= chosen.size else np.arange(min(flat.size, chosen.size))

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nbx_conformance.compare import Comparison, compare
+from nbx_registry import dtypes
+
+INF, NAN = float("inf"), float("nan")
+
+
+def judged(
+    found: list[float], expected: list[float], bound: float = 0.0, dtype: str = "float32", *, signs: bool = False
+) -> Comparison:
+    kind = dtypes.get(dtype)
+    with np.errstate(all="ignore"):
+        output = np.array(found).astype(kind.numpy)
+    reference = np.array(expected, np.float64)
+    return compare("out", output, reference, np.full(len(expected), bound), kind, signs=signs)
+
+
+def test_an_error_within_the_bound_passes_and_one_beyond_does_not() -> None:
+    assert judged([1.0, 2.5], [1.0, 2.0], 0.5).numbers == ""
+    found = judged([1.0, 2.5], [1.0, 2.0], 0.49)
+    assert found.numbers == "out[1] is 2.5, must be 2, allowed +-0.49; 1 of 2 elements wrong"
+
+
+@pytest.mark.parametrize(("found", "expected"), [(NAN, 1.0), (INF, 1.0), (0.0, 1.0)], ids=["nan", "inf", "zero"])
+def test_no_special_value_is_near_a_number(found: float, expected: float) -> None:
+    assert judged([found], [expected], 0.5).numbers
+
+
+@pytest.mark.parametrize(("found", "expected"), [(1.0, NAN), (INF, NAN), (NAN, INF), (-INF, INF), (3e38, INF)], ids=str)
+def test_a_special_value_must_be_itself(found: float, expected: float) -> None:
+    assert judged([found], [expected], 1e30).special
+    assert not judged([expected], [expected]).special
+
+
+def test_the_sign_of_a_zero_counts_where_it_is_said_to() -> None:
+    assert judged([0.0], [-0.0], signs=True).special
+    assert not judged([0.0], [-0.0], signs=False).special
+    assert not judged([-0.0], [-0.0], signs=True).special
+
+
+def test_beyond_the_largest_number_is_infinite_and_near_it_either() -> None:
+    assert not judged([INF], [70000.0], 16.0, "float16").special
+    assert judged([65504.0], [70000.0], 16.0, "float16").special
+    for answer in (INF, 65504.0):
+        near = judged([answer], [65519.0], 32.0, "float16")
+        assert not near.numbers
+        assert not near.special
+    assert judged([INF], [65000.0], 16.0, "float16").numbers
+
+
+def test_a_format_without_infinities_overflows_to_nan() -> None:
+    assert not judged([NAN], [1000.0], 1.0, "float8_e4m3fn").special
+    assert judged([448.0], [1000.0], 1.0, "float8_e4m3fn").special
+
+
+def test_integers_and_booleans_are_equal_or_wrong() -> None:
+    assert judged([3, 4], [3, 4], dtype="int32").numbers == ""
+    assert judged([3, 5], [3, 4], dtype="int32").numbers == "out[1] is 5, must be 4; 1 of 2 elements wrong"
+
+
+def test_a_profile_tells_the_worst_position_in_ulp_and_share_of_the_bound() -> None:
+    one = 2.0**-23
+    found = judged([1.0, 1.0 + one, 1.0 + 2 * one], [1.0, 1.0, 1.0], 4 * one).profile
+    assert found.ulp == (1.0, 2.0, 2.0)
+    assert found.share == 0.5
+    assert found.worst == (2,)
+    assert found.relative_l2 == pytest.approx(np.sqrt(5.0) * one / np.sqrt(3.0))
+
+
+def test_an_exact_result_has_an_empty_profile() -> None:
+    assert judged([1.0, -2.0], [1.0, -2.0]).profile.to_dict() == {}
+
+
+def test_complex_numbers_are_compared_by_their_parts() -> None:
+    kind = dtypes.get("complex64")
+    output = np.array([1 + 2j], np.complex64)
+    assert compare("out", output, np.array([1 + 2.5j]), np.array([0.4]), kind).numbers
+    assert not compare("out", output, np.array([1 + 2.5j]), np.array([0.6]), kind).numbers
