@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from math import prod
 from typing import Any, NamedTuple, cast
@@ -124,11 +125,18 @@ def index(shape: Sequence[int], strides: Sequence[int], item: Any) -> Layout:
             new_shape.append(count)
             new_strides.append(step * stride)
             offset += start * step if count else 0
-        elif hasattr(entry, "__index__") and not isinstance(entry, bool):
-            position: int = entry.__index__()
+        else:
+            position = _position(entry)
             if not -extent <= position < extent:
                 raise IndexError(f"index {position} is out of range for axis {axis - 1} of extent {extent}")
             offset += position % extent * step
-        else:
-            raise SignatureError(f"{entry!r} is no index of a view; integers, slices, ... and None are")
     return Layout(tuple(new_shape), tuple(new_strides), offset)
+
+
+def _position(entry: Any) -> int:
+    try:
+        if not isinstance(entry, bool):
+            return operator.index(entry)
+    except TypeError:
+        pass
+    raise SignatureError(f"{entry!r} is no index of a view; integers, slices, ... and None are")

@@ -37,10 +37,12 @@ class HostBuffer:
 
     __slots__ = ("__weakref__", "address", "array", "device", "nbytes")
 
-    def __init__(self, array: np.ndarray) -> None:
-        self.array = array
-        self.address = address_of(array)
-        self.nbytes = array.nbytes
+    def __init__(self, raw: np.ndarray, nbytes: int) -> None:
+        start = -address_of(raw) % ALIGNMENT
+        self.array = raw[start : start + nbytes]
+        # Not asked of the slice: one without elements says where ``raw`` starts.
+        self.address = address_of(raw) + start
+        self.nbytes = nbytes
         self.device = 0
 
 
@@ -172,8 +174,7 @@ class HostRuntime:
                 pooled=memory.pooled,
                 free=memory.free,
             ) from error
-        start = -address_of(raw) % ALIGNMENT
-        buffer = HostBuffer(raw[start : start + nbytes])
+        buffer = HostBuffer(raw, nbytes)
         with self._lock:
             self._live += nbytes
             self._allocations += 1
