@@ -81,6 +81,8 @@ def run(
     package = resources.files("nbx_conformance")
     with resources.as_file(package / "whole_suite.py") as file, resources.as_file(package / "pytest.ini") as settings:
         code = pytest.main([str(file), "-c", str(settings), "--rootdir", str(file.parent), *arguments])
+    if code == pytest.ExitCode.NO_TESTS_COLLECTED:
+        click.echo("nothing was measured: no trial matches", err=True)
     context.exit(_CODES.get(int(code), 1))
 
 

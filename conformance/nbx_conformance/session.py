@@ -125,12 +125,12 @@ def sessions(options: Options) -> list[Session]:
     session = Session(options)
     if options.device is not None:
         return [session]
-    catalog, registry = session.registry.catalog, session.registry
+    catalog, registry, selection = session.registry.catalog, session.registry, session.selection
     kernels = [
         kernel
         for kernel in catalog.kernels.values()
-        if (not options.plugins or catalog.owners[kernel.id] in options.plugins)
-        and (not options.kernels or kernel.id in options.kernels)
+        if (not selection.plugins or catalog.owners[kernel.id] in selection.plugins)
+        and (not selection.kernels or kernel.id in selection.kernels)
     ]
     wanted = sorted({runtime for kernel in kernels for runtime in kernel.runtimes})
     present = {name: registry.runtime(name) for name in wanted if name in catalog.runtimes}

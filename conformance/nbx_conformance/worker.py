@@ -12,6 +12,7 @@ import selectors
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -56,15 +57,17 @@ class Worker:
 
     def close(self) -> None:
         """End the process."""
-        if self._process is not None:
-            assert self._process.stdin is not None
-            self._process.stdin.close()
-            try:
-                self._process.wait(10)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-            self._forget(self._process)
+        process = self._process
+        if process is None:
+            return
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        self._forget(process)
 
     def _ask(self, request: Mapping[str, str]) -> dict[str, Any] | str:
         """Return the answer, or what happened to the process instead."""
@@ -112,8 +115,12 @@ class Worker:
         return f"the process ended with code {code}"
 
     def _forget(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdin is not None
         assert process.stdout is not None
         process.stdout.close()
+        # What it was not there to read any more is of no use to anyone.
+        with suppress(BrokenPipeError):
+            process.stdin.close()
         self._process = None
 
 
