@@ -12,7 +12,7 @@ from nbx_registry.kernel import Launch
 from nbx_registry.program import BoundProgram
 
 if TYPE_CHECKING:
-    from nbx_registry.dispatch import Call, Dispatcher
+    from nbx_registry.dispatch import Dispatcher
 
 
 class Bound:
@@ -25,9 +25,13 @@ class Bound:
     ----------
     out
         The outputs written by each call: an array, a tuple of arrays, or None.
+    program : BoundProgram
+        The program behind it.
     """
 
-    __slots__ = ("_args", "_call", "_dispatcher", "_rest", "_run", "out")
+    __slots__ = ("_args", "_call", "_dispatcher", "_rest", "_run", "out", "program")
+
+    program: BoundProgram
 
     def __init__(
         self,
@@ -40,17 +44,11 @@ class Bound:
         require: str | None,
     ) -> None:
         self._dispatcher = dispatcher
-        self._rest = (attributes, device, kernel, require)
-        self._bind(tensors, out)
-
-    def _bind(self, tensors: tuple[Any, ...], out: Any) -> None:
-        attributes, device, kernel, require = self._rest
-        call, args = self._dispatcher.prepare(tensors, attributes, out, device, kernel, require)
-        names = {param.name for param in self._dispatcher.op.tensors}
+        # The arrays are kept: the call runs on their addresses.
+        self._call, self._args = dispatcher.prepare(tensors, attributes, out, device, kernel, require)
+        names = {param.name for param in dispatcher.op.tensors}
         self._rest = ({n: v for n, v in attributes.items() if n not in names}, device, kernel, require)
-        self._call: Call = call
-        self._args = args
-        self.out, self._run = call.fix(args, out)
+        self.program, self.out, self._run = self._call.fix(self._args, out)
 
     def __call__(self) -> Any:
         """Run; return the outputs."""
@@ -63,42 +61,40 @@ class Bound:
         Raises `SignatureError` if their dtypes, shapes, strides or devices differ from the bound ones'.
         """
         attributes, device, kernel, require = self._rest
-        target = self.out if out is None else out
+        # A view has no outputs of its own to keep.
+        target = self.out if out is None and self.program.view is None else out
         call, args = self._dispatcher.prepare(tensors, attributes, target, device, kernel, require)
-        if call.bound.signature.key != self._call.bound.signature.key:
+        ours, theirs = self._call.bound, call.bound
+        if theirs.signature.key != ours.signature.key or theirs.target is not ours.target:
             raise SignatureError(
-                f"rebind: {call.bound.signature} is of another kind than {self._call.bound.signature}; bind anew"
+                f"rebind: {theirs.signature} on {theirs.target} is of another kind than {ours.signature} on "
+                f"{ours.target}; bind anew"
             )
+        self.program, self.out, self._run = call.fix(args, target)
         self._call, self._args = call, args
-        self.out, self._run = call.fix(args, target)
 
     @property
     def kernel(self) -> str:
         """The kernel's id."""
-        return self._call.bound.choice.kernel.id
+        return self.program.choice.kernel.id
 
     @property
     def evidence(self) -> Evidence:
         """What has been checked about the kernel here."""
-        return self._call.bound.choice.evidence
+        return self.program.choice.evidence
 
     @property
     def settings(self) -> Mapping[str, object]:
         """The launch settings in force."""
-        return self._call.bound.settings
+        return self.program.settings
 
     @property
     def cost(self) -> Cost:
         """Nominal and least cost of one call."""
-        signature = self._call.bound.signature
+        signature = self.program.signature
         return signature.op.cost(signature)
 
     @property
     def launches(self) -> tuple[Launch, ...]:
         """The launches of one call, in order."""
-        return self._call.bound.launches
-
-    @property
-    def program(self) -> BoundProgram:
-        """The program behind it."""
-        return self._call.bound
+        return self.program.launches

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from nbx_registry.decision import Evidence
@@ -51,7 +50,7 @@ class Counters:
         with self._lock:
             return self._counters.setdefault(key, Counter())
 
-    def rows(self) -> Iterable[Ran]:
+    def rows(self) -> list[Ran]:
         """What ran so far, by op and kernel; kernels never called are left out."""
         with self._lock:
             items = sorted(self._counters.items(), key=lambda item: item[0][:3])

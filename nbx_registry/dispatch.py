@@ -9,16 +9,20 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from nbx_registry import interop
-from nbx_registry.call import Call, CallShape, make_call
+from nbx_registry import interop, tensor
+from nbx_registry.call import Call, CallShape
 from nbx_registry.composite import weak_spec
 from nbx_registry.errors import SignatureError
 from nbx_registry.interop import Adapter
+from nbx_registry.interop.nbx_tensors import NbxAdapter
+from nbx_registry.interop.numpy_arrays import NumpyAdapter
 from nbx_registry.op import Op
+from nbx_registry.operands import make_call
+from nbx_registry.param import Param
 from nbx_registry.signature import Signature
 from nbx_registry.spec import TensorSpec
 
@@ -28,9 +32,10 @@ if TYPE_CHECKING:
 CALL_LIMIT = 2048
 """How many kinds of call are remembered for an op."""
 
-WEAK = (bool, int, float)
+WEAK = (bool, int, float, complex)
 _ndarray = np.ndarray
-_NUMPY = interop.adapter(np.empty(0))
+# What makes outputs where no array says in which library.
+_NUMPY, _NBX = NumpyAdapter(), NbxAdapter(tensor)
 
 
 class Dispatcher:
@@ -41,8 +46,7 @@ class Dispatcher:
         self._registry = registry
         self._calls: OrderedDict[tuple[Any, ...], Call] = OrderedDict()
         self._lock = threading.Lock()
-        self._names = tuple(param.name for param in op.tensors)
-        self._is_tensor = frozenset(self._names)
+        self._is_tensor = frozenset(param.name for param in op.tensors)
 
     def prepare(
         self,
@@ -68,7 +72,7 @@ class Dispatcher:
             if type(out) is _ndarray:
                 key += (out.dtype, out.shape, out.strides)
             else:
-                key.append(tuple(map(_key, out)) if type(out) is tuple else _KEYS.get(type(out), _key)(out))
+                key.append(_part(out))
         if attributes:
             for name, value in attributes.items():
                 if name in self._is_tensor:
@@ -81,7 +85,7 @@ class Dispatcher:
         found = tuple(key)
         call = self._calls.get(found)
         if call is None:
-            taken = tuple(_take(array) for array in args)
+            taken = tuple(map(_take, args))
             if any(a is not b for a, b in zip(taken, args, strict=True)):
                 return self.prepare(taken, attributes, out, device, kernel, require)
             call = self._make(args, attributes, out, device, kernel, require)
@@ -103,28 +107,38 @@ class Dispatcher:
         require: str | None,
     ) -> Call:
         registry, op = self._registry, self.op
-        if len(args) > len(self._names):
+        if len(args) > len(op.tensors):
             op.arguments(args, attributes)
-        adapters = [self._adapter(name, array) for name, array in zip(self._names, args, strict=False)]
-        place = self._place(args, adapters, device)
-        specs = [
-            weak_spec(array) if adapter is None else adapter.spec(array)
-            for array, adapter in zip(args, adapters, strict=True)
+        given = [item for param, value in zip(op.tensors, args, strict=False) for item in _items(param, value)]
+        adapters = [self._adapter(name, value) for name, value in given]
+        outs = self._outs(out)
+        place = self._place(given, adapters, outs, device)
+        specs = iter(
+            [
+                weak_spec(v) if adapter is None else adapter.spec(v)
+                for (_, v), adapter in zip(given, adapters, strict=True)
+            ]
+        )
+        tensors = [
+            tuple(next(specs) for _ in value) if _is_list(param, value) else next(specs)
+            for param, value in zip(op.tensors, args, strict=False)
         ]
-        signature = op.signature([*specs, *[None] * (len(self._names) - len(specs))], attributes)
-        out_adapters = self._outs(out, signature, place)
+        signature = op.signature(tensors, attributes)
+        self._check_written(signature, given, adapters)
+        self._check_outs(outs, signature, place)
         target = registry.target(place)
+        if target.live is None and target.device is not None:
+            raise SignatureError(f"{op.name}: {place} is a product; a call runs on a live device (cpu, cuda:0)")
         bound = registry.program(signature, target, registry.require(require), kernel)
-        counter = registry.counters.counter(op.id, bound.choice.kernel.id, target.name, bound.choice.evidence)
-        if not out_adapters:
-            like = next((adapter for adapter in adapters if adapter is not None), None)
-            made_by = like or _NUMPY
-            assert made_by is not None
-            out_adapters = [made_by] * len(op.outputs)
-        for param, array, adapter in zip(op.tensors, args, adapters, strict=False):
-            if param.mutable and (adapter is None or not adapter.writable(array)):
-                raise SignatureError(f"{op.name}: {param.name} is written in place, but it is read-only")
-        return make_call(registry, CallShape(bound, counter, adapters, out_adapters, place, out is not None))
+        if out is not None:
+            out_adapters = [adapter for _, adapter in outs]
+        else:
+            own: Adapter = _NUMPY if place == "cpu" else _NBX
+            like = next((adapter for adapter in adapters if adapter is not None), own)
+            out_adapters = [like] * len(op.outputs)
+        names = [name for name, _ in given]
+        counter = registry.counter(bound)
+        return make_call(registry, CallShape(bound, counter, names, adapters, out_adapters, place, out is not None))
 
     def _adapter(self, name: str, array: Any) -> Adapter | None:
         if array is None or type(array) in WEAK:
@@ -134,9 +148,15 @@ class Dispatcher:
             raise interop.not_a_tensor(array, f"{self.op.name}: {name}")
         return adapter
 
-    def _place(self, args: Sequence[Any], adapters: Sequence[Adapter | None], device: str | None) -> str:
+    def _place(
+        self,
+        given: Sequence[tuple[str, Any]],
+        adapters: Sequence[Adapter | None],
+        outs: Sequence[tuple[Any, Adapter]],
+        device: str | None,
+    ) -> str:
         places: dict[str, str] = {}
-        for name, array, adapter in zip(self._names, args, adapters, strict=False):
+        for (name, array), adapter in zip(given, adapters, strict=True):
             if adapter is not None:
                 places.setdefault(adapter.place(array), name)
         if len(places) > 1:
@@ -144,28 +164,53 @@ class Dispatcher:
             raise SignatureError(
                 f"{self.op.name}: tensors on several devices ({where}); nothing is copied unless asked"
             )
-        place = next(iter(places), device or "cpu")
-        if device is not None and device != place:
+        if not places:
+            places = {adapter.place(array): "out=" for array, adapter in outs[:1]}
+        wanted = None if device is None else self._registry.target(device).name
+        place = next(iter(places), wanted or "cpu")
+        if wanted is not None and wanted != place:
             raise SignatureError(
                 f"{self.op.name}: device={device!r}, but the tensors are on {place}; nothing is copied unless asked "
                 f"(nbx.asarray(x, device={device!r}) copies)"
             )
         return place
 
-    def _outs(self, out: Any, signature: Signature, place: str) -> list[Adapter]:
-        """Check ``out`` against the inferred outputs, and make the outputs' specs those of ``out``."""
+    def _check_written(
+        self, signature: Signature, given: Sequence[tuple[str, Any]], adapters: Sequence[Adapter | None]
+    ) -> None:
+        """Refuse memory that an op which writes in place cannot write."""
+        mutable = {param.name for param in self.op.tensors if param.mutable}
+        for (name, array), adapter in zip(given, adapters, strict=True):
+            if name in mutable and adapter is not None:
+                spec: TensorSpec = signature.tensor(name)
+                if spec.distinct != spec.size:
+                    raise SignatureError(f"{self.op.name}: {name} is written in place, but expanded ({spec}): copy it")
+                if not adapter.writable(array):
+                    raise SignatureError(f"{self.op.name}: {name} is written in place, but it is read-only")
+
+    def _outs(self, out: Any) -> list[tuple[Any, Adapter]]:
+        """Return each array of ``out=`` with its adapter."""
         if out is None:
             return []
+        name, expected = self.op.name, len(self.op.outputs)
+        given: Sequence[Any] = out if isinstance(out, tuple) else (out,)
+        if len(given) != expected:
+            raise SignatureError(f"{name} has {expected} outputs; out= gives {len(given)}")
+        if isinstance(out, tuple) and expected == 1:
+            raise SignatureError(f"{name} has one output: give out= the array itself, not a tuple of it")
+        adapters = [self._adapter("out=", array) for array in given]
+        found = [(array, adapter) for array, adapter in zip(given, adapters, strict=True) if adapter is not None]
+        if len(found) != expected:
+            raise SignatureError(f"{name}: out= must be an array, not {out!r}")
+        return found
+
+    def _check_outs(self, outs: Sequence[tuple[Any, Adapter]], signature: Signature, place: str) -> None:
+        """Check the arrays of ``out=`` against the inferred outputs, and make the outputs' specs theirs."""
+        if not outs:
+            return
         name = self.op.name
-        given = out if isinstance(out, tuple) else (out,)
-        if len(given) != len(signature.outputs):
-            raise SignatureError(f"{name} has {len(signature.outputs)} outputs; out= gives {len(given)}")
-        adapters: list[Adapter] = []
         specs: list[TensorSpec] = []
-        for array, output, spec in zip(given, self.op.outputs, signature.outputs, strict=True):
-            adapter = self._adapter("out", array)
-            if adapter is None:
-                raise SignatureError(f"{name}: out= must be an array, not {array!r}")
+        for (array, adapter), output, spec in zip(outs, self.op.outputs, signature.outputs, strict=True):
             found = adapter.spec(array)
             if found.dtype is not spec.dtype or found.shape != spec.shape:
                 raise SignatureError(f"{name}: out= is {found}; output {output.name!r} is {spec}")
@@ -175,41 +220,74 @@ class Dispatcher:
                 raise SignatureError(f"{name}: out= is expanded ({found}): its elements share memory")
             if not adapter.writable(array):
                 raise SignatureError(f"{name}: out= is read-only")
-            adapters.append(adapter)
             specs.append(found)
         signature.outputs = tuple(specs)
-        return adapters
+
+
+def _is_list(param: Param, value: Any) -> bool:
+    return param.is_list and isinstance(value, (list, tuple))
+
+
+def _items(param: Param, value: Any) -> list[tuple[str, Any]]:
+    """Return slot name and value of what is given for a parameter: several for a list."""
+    if _is_list(param, value):
+        return [(f"{param.name}.{i}", item) for i, item in enumerate(value)]
+    return [(param.name, value)]
 
 
 def _take(array: Any) -> Any:
-    adapter = None if array is None or type(array) in WEAK else interop.adapter(array)
+    kind: type[Any] = type(array)
+    if array is None or kind in WEAK or kind is _ndarray:
+        return array
+    if isinstance(array, (list, tuple)):
+        items = cast("Sequence[Any]", array)
+        taken = [_take(item) for item in items]
+        return array if all(a is b for a, b in zip(taken, items, strict=True)) else taken
+    adapter = interop.adapter(array)
     return array if adapter is None else adapter.take(array)
 
 
 def _key(array: Any) -> Any:
     """Return what a call's kind depends on of one argument that is no plain NumPy array."""
-    kind = type(array)
+    kind: type[Any] = type(array)
     if array is None or kind in WEAK:
         return kind
     adapter = interop.adapter(array)
     if adapter is None or adapter.foreign:
         # A foreign array is first taken in, then the call is one of nbx tensors; the rest have their errors in `_make`.
         return kind
-    _KEYS[kind] = adapter.key
-    return adapter.key(array)
+    key = adapter.key
+    if isinstance(adapter, NumpyAdapter) and kind is not _ndarray:
+        # Scalars and subclasses are fetched in their own ways, which a rank-0 array's key does not tell.
+        key = lambda x: (kind, adapter.key(x))  # noqa: E731
+    _KEYS[kind] = key
+    return key(array)
 
 
-_KEYS: dict[type, Callable[[Any], Any]] = {}
-"""How arrays of a type met before give their part of a key."""
+def _part(array: Any) -> Any:
+    return _KEYS.get(type(array), _key)(array)
+
+
+def _list_key(arrays: Any) -> Any:
+    return (list, *map(_part, arrays))
+
+
+_KEYS: dict[type, Callable[[Any], Any]] = {list: _list_key, tuple: _list_key}
+"""How arrays of a type met before, and lists of them, give their part of a key."""
 
 
 def _attribute_key(value: Any) -> Any:
     """Return a key that tells 1, 1.0 and True, and 0.0 and -0.0, apart."""
-    kind = type(value)
+    kind: type[Any] = type(value)
     if kind is int or kind is str or kind is bool or value is None:
         return (kind, value)
     if kind is tuple or kind is list:
         return (kind, *map(_attribute_key, value))
-    if kind is float:
-        return (kind, value, str(value)) if value == 0 else (kind, value)
-    return (kind, str(value))
+    if isinstance(value, float):
+        # NaN is unequal to itself, and zeros are equal.
+        return (kind, value) if value and value == value else (kind, str(value))
+    try:
+        hash(value)
+    except TypeError:
+        return (kind, str(value))
+    return (kind, value)

@@ -2,22 +2,135 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
 
 from nbx_registry.decision import Candidate, Decision
+from nbx_registry.dtypes import DType
 from nbx_registry.errors import Refused, SignatureError
+from nbx_registry.infer import scalar_dtype
+from nbx_registry.interop.memory import address_of
 from nbx_registry.kernel import Kernel
+from nbx_registry.rounding import integer_range
 from nbx_registry.runtime import Slot
 from nbx_registry.signature import Signature
 from nbx_registry.spec import TensorSpec
 
+if TYPE_CHECKING:
+    from nbx_registry.program import BoundProgram
+
+
+class Guard(Protocol):
+    """One thing that must hold of the operands (parameters given, then outputs) of every call."""
+
+    reads_values: bool
+    """Whether it depends on what memory holds, and not on addresses alone."""
+
+    def __call__(self, operands: Sequence[Any]) -> None:
+        """Raise where it does not hold."""
+        ...
+
+    def doubt(self) -> str | None:
+        """Return Python source over addresses ``p0``, ``p1``, ... that is true wherever it might not hold.
+
+        None where that cannot be told from addresses and scalars.
+        """
+        ...
+
+
+def guards_of(bound: BoundProgram, *, place: str, out_given: bool, decide: Callable[[], Decision]) -> list[Guard]:
+    """Return the guards of a kind of call.
+
+    Parameters
+    ----------
+    out_given
+        Whether the caller brings the outputs; fresh ones share memory with nothing.
+    decide
+        Returns the decision behind ``bound``, for a refusal.
+    """
+    signature, kernel = bound.signature, bound.choice.kernel
+    slots = [slot for slot in bound.slots if slot.kind in ("input", "output")]
+    guards: list[Guard] = []
+    # On a device an index out of range is out of contract: nobody reads it back to look.
+    if signature.op.index_bounds and place == "cpu":
+        guards.append(IndexGuard(signature, [slot.name for slot in slots]))
+    for position, slot in enumerate(slots):
+        if slot.spec.weak and slot.spec.dtype.kind == "int":
+            adopted = scalar_dtype(signature, slot.name)
+            if adopted.integral:
+                guards.append(RangeGuard(signature.op.name, position, adopted))
+    mutable = {param.name for param in signature.op.tensors if param.mutable}
+    written = [n for n, s in enumerate(slots) if s.name in mutable or (out_given and s.kind == "output")]
+    overlap = OverlapGuard(kernel, slots, written, decide)
+    if overlap.pairs:
+        guards.append(overlap)
+    return guards
+
+
+class IndexGuard:
+    """Host indices stay within what the contract allows."""
+
+    reads_values = True
+
+    def __init__(self, signature: Signature, names: Sequence[str]) -> None:
+        self._op = signature.op.name
+        self._limits = [
+            (names.index(name), name, *limits) for name, limits in signature.index_limits().items() if name in names
+        ]
+
+    def __call__(self, operands: Sequence[Any]) -> None:
+        """Raise `SignatureError` naming index and limit."""
+        for position, name, low, high, what in self._limits:
+            array = operands[position]
+            if array.size == 0:
+                continue
+            smallest, largest = int(array.min()), int(array.max())
+            if smallest < low or largest >= high:
+                bad = smallest if smallest < low else largest
+                raise SignatureError(
+                    f"{self._op}: {name} holds {bad}, outside {low}..{high - 1} ({what} is {high}); nothing was written"
+                )
+
+    def doubt(self) -> None:
+        """Return None: the values must be read."""
+
+
+class RangeGuard:
+    """A Python integer beside integer arrays is one that their dtype holds."""
+
+    reads_values = True
+
+    def __init__(self, op: str, position: int, dtype: DType) -> None:
+        self._op = op
+        self._dtype = dtype.name
+        self._position = position
+        self._low, self._high = integer_range(dtype)
+
+    def __call__(self, operands: Sequence[Any]) -> None:
+        """Raise `SignatureError` naming the integer and the dtype."""
+        value = operands[self._position]
+        if not self._low <= value <= self._high:
+            raise out_of_range(self._op, (value,), self._dtype)
+
+    def doubt(self) -> str:
+        """Return the test itself."""
+        return f"not {self._low} <= p{self._position} <= {self._high}"
+
+
+def out_of_range(op: str, values: Sequence[int], dtype: str) -> SignatureError:
+    """Return the error for Python integers of which the array's dtype cannot hold one."""
+    scalars = ", ".join(map(str, values))
+    return SignatureError(f"{op}: the Python integer {scalars} is outside the range of {dtype}; nothing was written")
+
 
 class OverlapGuard:
-    """Refuses memory shared between what is written and anything else, as far as the kernel does not tolerate it.
+    """What is written shares no memory with anything else, as far as the kernel does not tolerate it.
 
-    Spans of memory are compared, from the first byte to the last: interleaved views count as overlapping.
+    Spans of memory are compared, from the first byte to the last: interleaved views count as overlapping. Two tensors
+    that are both written never may.
 
     Attributes
     ----------
@@ -26,17 +139,25 @@ class OverlapGuard:
         elements are tolerated).
     """
 
-    def __init__(self, kernel: Kernel, slots: Sequence[Slot], written: Sequence[int]) -> None:
+    reads_values = False
+
+    def __init__(
+        self, kernel: Kernel, slots: Sequence[Slot], written: Sequence[int], decide: Callable[[], Decision]
+    ) -> None:
+        self._kernel = kernel
         self._slots = slots
+        self._decide = decide
+        spans = [0 if slot.spec.weak else slot.spec.extent * slot.spec.dtype.itemsize for slot in slots]
         self.pairs = [
-            (w, other, _span(slots[w].spec), _span(slots[other].spec), _tolerated(kernel, slots[w], slots[other]))
+            (w, other, spans[w], spans[other], other not in written and _same(kernel, slots[w].spec, slots[other].spec))
             for w in written
             for other in range(len(slots))
-            if other != w and not (other in written and other < w) and not slots[other].spec.weak
+            if other != w and (other > w if other in written else kernel.overlap != "any") and spans[w] and spans[other]
         ]
 
-    def find(self, addresses: Sequence[int]) -> tuple[Slot, Slot] | None:
-        """Return the first two slots whose memory overlaps in a way the kernel does not tolerate."""
+    def __call__(self, operands: Sequence[Any]) -> None:
+        """Raise `Refused` naming the first two that share memory."""
+        addresses = [_address(operand) for operand in operands]
         for w, other, bytes_w, bytes_other, same in self.pairs:
             start, other_start = addresses[w], addresses[other]
             if (
@@ -44,22 +165,27 @@ class OverlapGuard:
                 and other_start < start + bytes_w
                 and not (same and start == other_start)
             ):
-                return self._slots[w], self._slots[other]
-        return None
+                raise _refusal(self._decide(), self._kernel, self._slots[w], self._slots[other])
+
+    def doubt(self) -> str:
+        """Return whether spans meet; that it is at the very same elements only the guard itself sees."""
+        return " or ".join(
+            f"p{w} < p{o} + {bytes_o} and p{o} < p{w} + {bytes_w}" for w, o, bytes_w, bytes_o, _ in self.pairs
+        )
 
 
-def _span(spec: TensorSpec) -> int:
-    """Return the bytes from a tensor's first to one past its last."""
-    return spec.extent * spec.dtype.itemsize
+def _same(kernel: Kernel, a: TensorSpec, b: TensorSpec) -> bool:
+    layout = a.shape == b.shape and a.strides == b.strides and a.dtype.itemsize == b.dtype.itemsize
+    return layout and kernel.overlap == "same"
 
 
-def _tolerated(kernel: Kernel, written: Slot, other: Slot) -> bool:
-    a, b = written.spec, other.spec
-    same = a.shape == b.shape and a.strides == b.strides and a.dtype.itemsize == b.dtype.itemsize
-    return same and kernel.overlap == "same" and other.kind == "input"
+def _address(operand: Any) -> int:
+    if isinstance(operand, np.ndarray):
+        return address_of(operand)
+    return operand if type(operand) is int else 0
 
 
-def overlap_refusal(decision: Decision, kernel: Kernel, written: Slot, other: Slot) -> Refused:
+def _refusal(decision: Decision, kernel: Kernel, written: Slot, other: Slot) -> Refused:
     """Return the error for overlapping memory: the decision with the chosen kernel refused for it."""
     reason = f"{written.name!r} ({written.spec}) shares memory with {other.name!r} ({other.spec})"
     way = f"{written.name!r} has memory of its own (pass a copy)"
@@ -71,18 +197,3 @@ def overlap_refusal(decision: Decision, kernel: Kernel, written: Slot, other: Sl
     )
     refused = replace(decision, chosen=None, candidates=candidates)
     return Refused(refused, f"{reason}, which {kernel.id} does not tolerate; would run if {way}\n{refused}")
-
-
-def check_index_bounds(signature: Signature, arrays: dict[str, Any]) -> None:
-    """Raise `SignatureError` if a host index is outside what the contract allows, naming index and limit."""
-    for name, (low, high, what) in signature.index_limits().items():
-        array = arrays.get(name)
-        if array is None or array.size == 0:
-            continue
-        smallest, largest = int(array.min()), int(array.max())
-        if smallest < low or largest >= high:
-            bad = smallest if smallest < low else largest
-            raise SignatureError(
-                f"{signature.op.name}: {name} holds {bad}, outside {low}..{high - 1} ({what} is {high}); "
-                "nothing was written"
-            )

@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from nbx_registry import dtypes, expr
-from nbx_registry.composite import Traced
+from nbx_registry.composite import Operand, Step, Traced
 from nbx_registry.errors import NbxError, OutOfMemory, PluginFault
-from nbx_registry.kernel import BindContext, Launch, ScalarOf, View
+from nbx_registry.interop.memory import address_of, array_at
+from nbx_registry.kernel import BindContext, Kernel, Launch, ScalarOf, View, Workspace
 from nbx_registry.runtime import Buffer, LiveDevice, Program, Runtime, Slot
 from nbx_registry.selection import Choice
 from nbx_registry.signature import Signature
-from nbx_registry.spec import TensorSpec
+from nbx_registry.spec import MAX_EXTENT, TensorSpec
 from nbx_registry.target import Target, load
 
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """A slot whose operand comes from another slot (seen with other strides) or is a constant."""
+    """Where the operand of a derived slot comes from: another slot, seen with other strides, or a constant."""
 
-    index: int
     base: int | None
     spec: TensorSpec
     shift: int = 0
     """Elements from the base's first element."""
-    value: bool | int | float | None = None
+    value: bool | int | float | complex | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -37,8 +37,12 @@ class BoundProgram:
 
     Attributes
     ----------
+    require, pin
+        The policy and the kernel asked for, under which it was chosen.
     slots
         Given parameters in order, outputs, workspace, derived slots: the order of ``program``'s operands.
+    workspace
+        The slots of workspace, temporaries of composites included.
     program
         None for a view, for an empty list of launches, and where the device is absent.
     """
@@ -46,18 +50,16 @@ class BoundProgram:
     signature: Signature
     target: Target
     choice: Choice
+    require: str
+    pin: str | None
     slots: tuple[Slot, ...]
     launches: tuple[Launch, ...]
     view: View | None = None
     program: Program | None = None
+    workspace: tuple[Slot, ...] = ()
     derived: tuple[Derived, ...] = ()
     runtime: Runtime | None = None
     live: LiveDevice | None = None
-
-    @property
-    def workspace(self) -> tuple[Slot, ...]:
-        """The slots of workspace, temporaries of composites included."""
-        return tuple(slot for slot in self.slots if slot.kind == "workspace")
 
     @property
     def settings(self) -> Mapping[str, object]:
@@ -75,136 +77,178 @@ class BoundProgram:
         """Complete the operands of parameters and outputs with those of workspace and derived slots."""
         operands = list(arguments)
         array = self.runtime is not None and self.runtime.operands == "array"
-        if workspace:
-            for slot, buffer in zip(self.workspace, workspace, strict=True):
-                operands.append(_as_array(buffer, slot.spec) if array else buffer.address)
+        for slot, buffer in zip(self.workspace, workspace, strict=True):
+            operands.append(_as_array(buffer, slot.spec) if array else buffer.address)
         for derived in self.derived:
             if derived.base is None:
                 operands.append(derived.value)
             elif array:
-                operands.append(_restride(operands[derived.base], derived))
+                operands.append(_restrided(operands[derived.base], derived))
             else:
                 operands.append(operands[derived.base] + derived.shift * derived.spec.dtype.itemsize)
         return operands
 
 
-def build(choice: Choice, signature: Signature, target: Target, runtime: Runtime | None = None) -> BoundProgram:
+def build(
+    choice: Choice,
+    signature: Signature,
+    target: Target,
+    require: str = "any",
+    pin: str | None = None,
+    runtime: Runtime | None = None,
+) -> BoundProgram:
     """Bind a choice: load the kernel, evaluate its workspace, pack its launches.
 
     Parameters
     ----------
+    require, pin
+        Under which it was chosen.
     runtime
         Stands in for the target's own runtime (an emulator); its first device is used.
 
     Raises
     ------
     PluginFault
-        The binder raised, or returned something else than launches or a view.
+        The binder raised, or returned something else than launches or a view that fit the op.
     OutOfMemory
         Loading found no memory.
+    NbxError
+        ``runtime`` has no device.
     """
     live = target.live
     if runtime is None:
         runtime = target.runtime if live is not None else None
     else:
-        live = runtime.devices()[0]
+        live = next(iter(runtime.devices()), None)
+        if live is None:
+            raise NbxError(f"runtime {runtime.name} has no device: {runtime.why_absent()}")
     outputs = {output.name for output in signature.op.outputs}
     slots = [Slot(name, spec, "output" if name in outputs else "input") for name, spec in signature.slots()]
+    workspace: tuple[Slot, ...] = ()
     derived: tuple[Derived, ...] = ()
     view: View | None = None
     if choice.expansion is None and not choice.kernel.workspace:
-        bound = _bind(choice, signature, target, runtime, live)
-        launches, view = ((), bound) if isinstance(bound, View) else (tuple(bound), None)
+        answer = _bind(choice, signature, target, runtime, live)
+        launches, view = ((), answer) if isinstance(answer, View) else (tuple(answer), None)
     else:
-        builder = _Builder(target, runtime, live, slots)
-        builder.add(choice, signature, {slot.name: slot.name for slot in slots}, "")
-        slots += (*builder.workspace, *builder.derived_slots)
+        workspace = tuple(workspace_of(choice, signature))
+        builder = _Builder(target, runtime, live, {slot.name: slot.spec for slot in (*slots, *workspace)})
+        view = builder.add(choice, signature, {slot.name: slot.name for slot in slots}, "")
+        slots += (*workspace, *builder.derived_slots)
         position = {slot.name: index for index, slot in enumerate(slots)}
-        derived = tuple(_with_base(d, base, position) for d, base in builder.derived)
+        derived = tuple(d if base is None else replace(d, base=position[base]) for d, base in builder.derived)
         launches = tuple(builder.launches)
     program = None
     if launches and runtime is not None and live is not None:
-        program = runtime.program(live.index, launches, slots)
-    return BoundProgram(signature, target, choice, tuple(slots), launches, view, program, derived, runtime, live)
+        try:
+            program = runtime.program(live.index, launches, slots)
+        except OutOfMemory:
+            raise
+        except NbxError as error:
+            raise _fault(choice.kernel, f"the launches of {choice.kernel.id!r} do not fit: {error}") from error
+    return BoundProgram(
+        signature,
+        target,
+        choice,
+        require,
+        pin,
+        tuple(slots),
+        launches,
+        view,
+        program,
+        workspace,
+        derived,
+        runtime,
+        live,
+    )
 
 
-def _with_base(derived: Derived, base: str | None, position: Mapping[str, int]) -> Derived:
-    """Fill in the index of a derived slot's base, known once all slots are."""
-    return derived if base is None else replace(derived, base=position[base])
+def workspace_of(choice: Choice, signature: Signature, prefix: str = "") -> Iterator[Slot]:
+    """Yield the slots of workspace that a choice takes, temporaries of composites included; nothing is loaded.
+
+    Raises `PluginFault` where a declared extent cannot be told, or is none.
+    """
+    if choice.expansion is None:
+        for declared in choice.kernel.workspace:
+            spec = _workspace_spec(choice, declared, signature)
+            yield Slot(_inner(prefix, declared.name), spec, "workspace")
+        return
+    for name, spec in choice.expansion.temporaries.items():
+        yield Slot(prefix + name, spec, "workspace")
+    for number, (step, part) in enumerate(zip(choice.expansion.steps, choice.parts, strict=True)):
+        yield from workspace_of(part, step.signature, f"{prefix}.{number}")
 
 
 @dataclass
 class _Builder:
+    """Collects the slots and launches of a choice, whose parts are under ``.0``, ``.1``, ``.1.0``."""
+
     target: Target
     runtime: Runtime | None
     live: LiveDevice | None
-    slots: list[Slot]
-    workspace: list[Slot] = field(default_factory=list[Slot])
+    specs: dict[str, TensorSpec]
+    """Of every slot so far, by name."""
     derived_slots: list[Slot] = field(default_factory=list[Slot])
-    derived: list[tuple[Derived, str | None]] = field(default_factory=list[Any])
+    derived: list[tuple[Derived, str | None]] = field(default_factory=list[tuple[Derived, str | None]])
     launches: list[Launch] = field(default_factory=list[Launch])
 
-    def add(self, choice: Choice, signature: Signature, names: dict[str, str], prefix: str) -> None:
+    def add(self, choice: Choice, signature: Signature, names: dict[str, str], prefix: str) -> View | None:
         """Add a choice's launches; ``names`` maps its own slot names to the program's."""
         if choice.expansion is not None:
             self._composite(choice, names, prefix)
-            return
-        kernel = choice.kernel
+            return None
         result = _bind(choice, signature, self.target, self.runtime, self.live)
         if isinstance(result, View):
-            raise PluginFault(
-                f"{kernel.id!r} answers {signature} with a view, where a launch is wanted; in a composite use "
-                "trace.permute or trace.reshape",
-                where=str(kernel.bind),
-            )
-        if kernel.workspace:
-            settings = choice.settings
-
-            def look_up(path: str) -> Any:
-                return settings[path] if path in settings else signature.value(path)
-
-            for declared in kernel.workspace:
-                shape = tuple(int(expr.parse(extent).evaluate(look_up)) for extent in declared.shape)
-                names[declared.name] = prefix + declared.name
-                self.workspace.append(
-                    Slot(prefix + declared.name, TensorSpec(dtypes.get(declared.dtype), shape), "workspace")
-                )
-        for launch in result:
-            self.launches.append(_renamed(launch, names) if prefix else launch)
+            return result
+        for declared in choice.kernel.workspace:
+            if declared.name in names:
+                raise _fault(choice.kernel, f"workspace {declared.name!r} of {choice.kernel.id!r} is named as a tensor")
+            names[declared.name] = _inner(prefix, declared.name)
+        self.launches += (_renamed(choice.kernel, launch, names) for launch in result) if prefix else result
+        return None
 
     def _composite(self, choice: Choice, names: dict[str, str], prefix: str) -> None:
         expansion = choice.expansion
         assert expansion is not None
-        specs = {slot.name: slot.spec for slot in (*self.slots, *self.workspace, *self.derived_slots)}
-        for local, spec in expansion.temporaries.items():
-            # The dot keeps temporaries apart from every parameter name.
-            names[local] = f"{prefix}.{local}"
-            specs[names[local]] = spec
-            self.workspace.append(Slot(names[local], spec, "workspace"))
+        names.update((local, prefix + local) for local in expansion.temporaries)
         for number, (step, part) in enumerate(zip(expansion.steps, choice.parts, strict=True)):
-            inner: dict[str, str] = {}
-            for param, operand in zip(step.signature.op.tensors, step.inputs, strict=True):
-                if operand is None:
-                    continue
-                name = f"{prefix}.{number}.{param.name}"
-                if isinstance(operand, Traced):
-                    base = names[operand.slot]
-                    if operand.spec == specs[base]:
-                        inner[param.name] = base
-                        continue
-                    shift = operand.spec.offset - specs[base].offset
-                    self.derived.append((Derived(len(self.derived_slots), None, operand.spec, shift), base))
-                    spec = operand.spec
-                else:
-                    spec = step.signature.tensor(param.name)
-                    assert spec is not None
-                    self.derived.append((Derived(len(self.derived_slots), None, spec, value=operand), None))
-                inner[param.name] = name
-                specs[name] = spec
-                self.derived_slots.append(Slot(name, spec, "derived"))
+            inner_prefix = f"{prefix}.{number}"
+            inner = dict(self._inputs(step, names, inner_prefix))
             for output, slot in zip(step.signature.op.outputs, step.outputs, strict=True):
                 inner[output.name] = names[slot]
-            self.add(part, step.signature, inner, f"{prefix}.{number}")
+            if self.add(part, step.signature, inner, inner_prefix) is not None:
+                raise _fault(
+                    choice.kernel,
+                    f"{choice.kernel.id!r} calls {step.signature}, which {part.kernel.id!r} answers with a view; "
+                    "in a composite use trace.permute, trace.reshape, trace.expand or trace.index",
+                )
+
+    def _inputs(self, step: Step, names: Mapping[str, str], prefix: str) -> Iterator[tuple[str, str]]:
+        """Yield a step's own slot names with the program's; looks at other slots become slots themselves."""
+        for param, operand in zip(step.signature.op.tensors, step.inputs, strict=True):
+            items: list[tuple[str, Operand]] = (
+                [(f"{param.name}.{i}", item) for i, item in enumerate(operand)]
+                if isinstance(operand, tuple)
+                else [(param.name, operand)]
+            )
+            for own, item in items:
+                if isinstance(item, Traced):
+                    base = names[item.slot]
+                    if item.spec == self.specs[base]:
+                        yield own, base
+                        continue
+                    shift = item.spec.offset - self.specs[base].offset
+                    source, spec = (Derived(None, item.spec, shift), base), item.spec
+                elif item is not None and not isinstance(item, tuple):
+                    spec = step.signature.tensor(own)
+                    source = (Derived(None, spec, value=item), None)
+                else:
+                    continue
+                name = f"{prefix}.{own}"
+                self.derived.append(source)
+                self.derived_slots.append(Slot(name, spec, "derived"))
+                self.specs[name] = spec
+                yield own, name
 
 
 def _bind(
@@ -222,49 +266,74 @@ def _bind(
         live=live,
     )
     try:
-        result = binder(context)
+        result: Any = binder(context)
     except (OutOfMemory, PluginFault):
         raise
     except Exception as error:
-        raise PluginFault(
-            f"binding {kernel.id!r} to {signature} raised {type(error).__name__}: {error}", where=str(kernel.bind)
-        ) from error
-    if isinstance(result, Launch):
-        return (result,)
-    if isinstance(result, View) or (
-        isinstance(result, Sequence) and all(isinstance(launch, Launch) for launch in result)
-    ):
+        message = f"binding {kernel.id!r} to {signature} raised {type(error).__name__}: {error}"
+        raise _fault(kernel, message) from error
+    if isinstance(result, View):
+        _check_view(kernel, result, signature)
         return result
-    raise PluginFault(
-        f"binding {kernel.id!r} returned {result!r}; it must return a Launch, several, or a View",
-        where=str(kernel.bind),
-    )
+    launches: list[Any] = list(result) if isinstance(result, (list, tuple)) else [result]
+    if not all(isinstance(launch, Launch) for launch in launches):
+        raise _fault(kernel, f"binding {kernel.id!r} returned {result!r}; it must return a Launch, several, or a View")
+    return launches
 
 
-def _renamed(launch: Launch, names: Mapping[str, str]) -> Launch:
+def _fault(kernel: Kernel, message: str) -> PluginFault:
+    return PluginFault(message, plugin=kernel.id.partition("/")[0], where=str(kernel.bind))
+
+
+def _check_view(kernel: Kernel, view: View, signature: Signature) -> None:
+    base = dict(signature.slots()).get(view.of)
+    fits = [(view.shape, base.dtype)] if base is not None and not base.weak else []
+    if fits != [(spec.shape, spec.dtype) for spec in signature.outputs]:
+        raise _fault(kernel, f"binding {kernel.id!r} to {signature} returned {view}, which is no view of its output")
+
+
+def _inner(prefix: str, name: str) -> str:
+    return f"{prefix}.{name}" if prefix else name
+
+
+def _workspace_spec(choice: Choice, declared: Workspace, signature: Signature) -> TensorSpec:
+    settings, kernel = choice.settings, choice.kernel
+
+    def look_up(path: str) -> Any:
+        return settings[path] if path in settings else signature.value(path)
+
+    shape: list[int] = []
+    for text in declared.shape:
+        try:
+            extent = expr.parse(text).evaluate(look_up)
+        except (NbxError, ArithmeticError, TypeError, ValueError, LookupError) as error:
+            raise _fault(kernel, f"workspace {declared.name!r} of {kernel.id!r}: {text}: {error}") from error
+        if type(extent) is not int or not 0 <= extent <= MAX_EXTENT:
+            raise _fault(kernel, f"workspace {declared.name!r} of {kernel.id!r}: {text} is {extent!r}, no extent")
+        shape.append(extent)
+    return TensorSpec(dtypes.get(declared.dtype), tuple(shape))
+
+
+def _renamed(kernel: Kernel, launch: Launch, names: Mapping[str, str]) -> Launch:
+    def name(own: str) -> str:
+        if own not in names:
+            raise _fault(kernel, f"a launch of {kernel.id!r} takes {own!r}, none of its slots: {', '.join(names)}")
+        return names[own]
+
     args = tuple(
-        names[arg]
-        if isinstance(arg, str)
-        else ScalarOf(names[arg.name], arg.ctype)
-        if isinstance(arg, ScalarOf)
-        else arg
+        name(arg) if isinstance(arg, str) else ScalarOf(name(arg.name), arg.ctype) if isinstance(arg, ScalarOf) else arg
         for arg in launch.args
     )
-    return replace(launch, args=args, offsets=tuple((names[name], offset) for name, offset in launch.offsets))
+    return replace(launch, args=args, offsets=tuple((name(own), offset) for own, offset in launch.offsets))
 
 
-def _as_array(buffer: Buffer, spec: TensorSpec) -> np.ndarray:
-    array: np.ndarray = buffer.array  # type: ignore[attr-defined]
+def _as_array(buffer: Any, spec: TensorSpec) -> np.ndarray[Any, Any]:
+    # A runtime that takes arrays has buffers with an ``array`` of their bytes.
+    array: np.ndarray[Any, Any] = buffer.array
     return array[: spec.nbytes].view(spec.dtype.numpy).reshape(spec.shape)
 
 
-def _restride(base: np.ndarray, derived: Derived) -> np.ndarray:
-    if derived.base is None or not isinstance(base, np.ndarray):
-        raise NbxError(f"slot {derived.index} has no array to look at")
-    step = base.dtype.itemsize
-    start = base
-    if derived.shift:
-        flat = np.lib.stride_tricks.as_strided(base, (derived.shift + 1,), (step,))
-        start = flat[derived.shift :]
-    strides = tuple(stride * step for stride in derived.spec.strides)
-    return np.lib.stride_tricks.as_strided(start, derived.spec.shape, strides)
+def _restrided(base: np.ndarray[Any, Any], derived: Derived) -> np.ndarray[Any, Any]:
+    address = address_of(base) + derived.shift * base.dtype.itemsize
+    readonly = not base.flags.writeable
+    return array_at(address, base.dtype, derived.spec.shape, derived.spec.strides, owner=base, readonly=readonly)

@@ -6,31 +6,30 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from nbx_registry import environment, interop, plugins, tensor
 from nbx_registry.bound import Bound
 from nbx_registry.call import Call
 from nbx_registry.catalog import Catalog
 from nbx_registry.composite import weak_spec
-from nbx_registry.counters import Counters, Ran
-from nbx_registry.decision import Decision
+from nbx_registry.counters import Counter, Counters, Ran
+from nbx_registry.decision import Decision, Evidence
 from nbx_registry.device import Device
 from nbx_registry.devicetable import DeviceTable
-from nbx_registry.dispatch import Dispatcher
-from nbx_registry.errors import NbxError, PluginFault, Refused, SignatureError
+from nbx_registry.dispatch import WEAK, Dispatcher
+from nbx_registry.errors import NbxError, PluginFault, Refused, SignatureError, UnknownName
 from nbx_registry.kernel import Kernel
 from nbx_registry.observe import Observer, Profile, Recorder
 from nbx_registry.op import Op
 from nbx_registry.plan import Plan, PlanEntry
 from nbx_registry.plugins import Plugin
 from nbx_registry.price import Price
-from nbx_registry.program import BoundProgram, build
+from nbx_registry.program import BoundProgram, build, workspace_of
 from nbx_registry.runtime import LiveDevice, Runtime
-from nbx_registry.selection import Selector
+from nbx_registry.selection import Choice, Selector
 from nbx_registry.signature import Operand, Signature
 from nbx_registry.spec import TensorSpec, parse
 from nbx_registry.target import Target, Targets, make
@@ -81,6 +80,7 @@ class Registry:
         self._programs: OrderedDict[tuple[object, ...], BoundProgram] = OrderedDict()
         self._dispatchers: dict[str, Dispatcher] = {}
         self._prepare: dict[str, Callable[..., tuple[Call, tuple[Any, ...]]]] = {}
+        self._making: dict[tuple[object, ...], threading.RLock] = {}
         self._lock = threading.RLock()
 
     # What there is.
@@ -123,14 +123,20 @@ class Registry:
         return self._targets.runtime(name)
 
     def emulator(self, name: str) -> Runtime:
-        """Return the runtime of an emulator. Its environment variables are the caller's matter."""
-        return make(self.catalog.emulators[name].factory)
+        """Return the runtime of an emulator. Its environment variables are the caller's matter.
 
-    def kernel_evidence(self, kernel: str, device: str) -> Any:
+        Raises `UnknownName` with the nearest.
+        """
+        emulator = self.catalog.emulators.get(name)
+        if emulator is None:
+            raise UnknownName.of("emulator", name, self.catalog.emulators, "a plugin brings it (see nbx plugins)")
+        return make(emulator.factory)
+
+    def kernel_evidence(self, kernel: str, device: str) -> Evidence:
         """Return what has been checked about a kernel for a device."""
         return self._selector.evidence(self.catalog.kernel(kernel), self.target(device))
 
-    def ran(self) -> Iterable[Ran]:
+    def ran(self) -> list[Ran]:
         """Return what ran so far: op, kernel, device, evidence, calls."""
         return self.counters.rows()
 
@@ -167,8 +173,6 @@ class Registry:
         """
         signature, place = self.signature(op, *tensors, **attributes)
         target = self.target(device or place)
-        if kernel is not None:
-            self.catalog.kernel(kernel)
         return self._selector.decide(signature, target, self.require(require), kernel)
 
     def signature(self, op: str, /, *tensors: Any, **attributes: Any) -> tuple[Signature, str]:
@@ -176,7 +180,9 @@ class Registry:
         contract = self.catalog.op(op)
         given, attributes = contract.arguments(tensors, attributes)
         places: set[str] = set()
-        specs = [_describe(f"{op}: {p.name}", v, places) for p, v in zip(contract.tensors, given, strict=True)]
+        specs = [
+            _describe(f"{op}: {p.name}", v, places, p.is_list) for p, v in zip(contract.tensors, given, strict=True)
+        ]
         if len(places) > 1:
             raise SignatureError(f"{op}: arrays on several devices: {', '.join(sorted(places))}")
         return contract.signature(specs, attributes), next(iter(places), "cpu")
@@ -202,11 +208,8 @@ class Registry:
             return Price(signature, cost)
         target = self.target(device)
         decision = self._selector.decide(signature, target, self.require(require), kernel)
-        workspace: tuple[tuple[str, TensorSpec], ...] = ()
         choice = self._selector.choose(signature, target, self.require(require), kernel)
-        if choice is not None:
-            bound = build(choice, signature, replace(target, live=None, runtime=None))
-            workspace = tuple((slot.name, slot.spec) for slot in bound.workspace)
+        workspace = () if choice is None else tuple((s.name, s.spec) for s in workspace_of(choice, signature))
         return Price(signature, cost, target.device, decision, workspace)
 
     def diagnostics(self) -> list[str]:
@@ -238,15 +241,16 @@ class Registry:
         PluginFault
             A plugin's condition or binder raised.
         OutOfMemory
-            Outputs or workspace did not fit.
+            Workspace did not fit, or an output on a runtime; a library that allocates outputs raises its own error.
         """
         try:
             prepare = self._prepare[op]
         except KeyError:
             prepare = self._prepare[op] = self.dispatcher(op).prepare
         call, tensors = prepare(tensors, attributes, out, device, kernel, require)
-        if self.observer is not None:
-            return self.observer.observe(call, tensors, out)
+        observer = self.observer
+        if observer is not None:
+            return observer.observe(call, tensors, out)
         return call.run(tensors, out)
 
     def bind(
@@ -281,16 +285,28 @@ class Registry:
         found = self._programs.get(key)
         if found is not None:
             return found
-        if pin is not None:
-            self.catalog.kernel(pin)
+        with self._lock:
+            gate = self._making.setdefault(key, threading.RLock())
+        try:
+            # Who asks for the same at the same time waits, rather than compile it once more.
+            with gate:
+                found = self._programs.get(key)
+                if found is None:
+                    found = build(self._choose(signature, target, require, pin), signature, target, require, pin)
+                    with self._lock:
+                        while len(self._programs) >= PROGRAM_LIMIT:
+                            self._programs.popitem(last=False)
+                        self._programs[key] = found
+                return found
+        finally:
+            with self._lock:
+                self._making.pop(key, None)
+
+    def _choose(self, signature: Signature, target: Target, require: str, pin: str | None) -> Choice:
         choice = self._selector.choose(signature, target, require, pin)
         if choice is None:
             raise self._why_not(self._selector.decide(signature, target, require, pin))
-        bound = build(choice, signature, target)
-        with self._lock:
-            while len(self._programs) >= PROGRAM_LIMIT:
-                self._programs.popitem(last=False)
-            return self._programs.setdefault(key, bound)
+        return choice
 
     def bind_specs(
         self,
@@ -312,24 +328,36 @@ class Registry:
         if self.catalog.op(op).id != signature.op.id:
             raise SignatureError(f"the signature is of {signature.op.id}, not of {op}")
         target = self.target(device)
-        choice = self._selector.choose(signature, target, require, kernel)
-        if choice is None:
-            raise self._why_not(self._selector.decide(signature, target, require, kernel))
-        return build(choice, signature, target, runtime)
+        choice = self._choose(signature, target, require, kernel)
+        return build(choice, signature, target, require, kernel, runtime)
 
     def realigned(self, bound: BoundProgram, aligns: Sequence[int]) -> BoundProgram:
-        """Return the program of a signature whose operands are aligned as given, parameters first, then outputs."""
+        """Return the program for operands that are aligned as given, parameters first, then outputs.
+
+        It is decided anew: another kernel may be the one that takes them. Raises as `program`.
+        """
         signature = bound.signature
         given = iter(aligns)
-        tensors = [None if spec is None else spec.aligned(next(given)) for spec in signature.tensors]
+        tensors = [
+            tuple(spec.aligned(next(given)) for spec in operand)
+            if isinstance(operand, tuple)
+            else None
+            if operand is None
+            else operand.aligned(next(given))
+            for operand in signature.tensors
+        ]
         changed = signature.op.signature(tensors, signature.attributes)
         changed.outputs = tuple(spec.aligned(next(given)) for spec in signature.outputs)
-        choice = bound.choice
-        return self.program(changed, bound.target, "any", choice.kernel.id)
+        return self.program(changed, bound.target, bound.require, bound.pin)
 
     def decide_again(self, bound: BoundProgram) -> Decision:
         """Return the decision behind a bound program."""
-        return self._selector.decide(bound.signature, bound.target, self.default_require, None)
+        return self._selector.decide(bound.signature, bound.target, bound.require, bound.pin)
+
+    def counter(self, bound: BoundProgram) -> Counter:
+        """Return the counter of calls of a bound program, shared by all of its op, kernel and device."""
+        choice = bound.choice
+        return self.counters.counter(bound.signature.op.id, choice.kernel.id, bound.target.name, choice.evidence)
 
     def require(self, require: str | None) -> str:
         """Return the policy in force for a request."""
@@ -411,15 +439,18 @@ class Registry:
         return Namespace(lambda: self)
 
 
-def _describe(what: str, value: Any, places: set[str]) -> Operand:
+def _describe(what: str, value: Any, places: set[str], is_list: bool) -> Operand:
+    """Return what stands for a tensor in a signature; where it is an array, note its place."""
+    if is_list and isinstance(value, (list, tuple)):
+        items = cast("Sequence[Any]", value)
+        # Whether each item may stand in a list, the contract says.
+        return tuple(_describe(f"{what}[{i}]", v, places, False) for i, v in enumerate(items))  # pyright: ignore[reportReturnType]
     if isinstance(value, str):
         return parse(value)
     if value is None or isinstance(value, TensorSpec):
         return value
-    if isinstance(value, bool | int | float):
+    if isinstance(value, WEAK):
         return weak_spec(value)
-    if isinstance(value, list | tuple) and value and all(isinstance(v, str | TensorSpec) for v in value):
-        return tuple(v if isinstance(v, TensorSpec) else parse(v) for v in value)
     adapter = interop.adapter(value)
     if adapter is None:
         raise interop.not_a_tensor(value, what)

@@ -119,7 +119,9 @@ class Signature:
     @property
     def key(self) -> tuple[object, ...]:
         """What tells this signature from every other of its op, hashable."""
-        return (self.tensors, tuple(self.attributes.values()), self.outputs)
+        # 0.0 and -0.0 are equal, and may be two results.
+        values = [str(v) if v.__class__ is float and not v else v for v in self.attributes.values()]
+        return (self.tensors, *values, self.outputs)
 
     def value(self, path: str) -> Any:
         """Return what a name of an expression is here: an axis, attribute, dtype letter, or a tensor's field.

@@ -138,9 +138,9 @@ def test_a_missing_fact_is_no_default() -> None:
 def test_decide_and_call_choose_the_same() -> None:
     reg = nbx.load()
     x = np.ones((3, 5), np.float32)
-    decision = reg.decide("add", x, x)
-    bound = reg.bind("add", x, x)
-    assert bound.kernel == decision.chosen
+    decision = reg.decide("add", x, x, require="any")
+    bound = reg.bind("add", x, x, require="any")
+    assert bound.kernel == decision.chosen is not None
 
 
 @pytest.mark.parametrize("require", ["chekced", "", "Checked"])
