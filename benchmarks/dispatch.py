@@ -16,7 +16,8 @@ import numpy as np
 
 import nbx_registry as nbx
 from nbx_registry.hookspecs import hookimpl
-from nbx_registry.kernel import Backend, BindContext, Kernel, Launch
+from nbx_registry.kernel import Backend, Kernel
+from nbx_registry.launch import BindContext, Launch
 
 ROUNDS = 41
 

@@ -22,7 +22,7 @@ from nbx_registry import contracts
 from nbx_registry.host.runtime import host_runtime
 from nbx_registry.host.specs import KERNELS
 from nbx_registry.interop import adapter
-from nbx_registry.kernel import BindContext
+from nbx_registry.launch import BindContext
 from nbx_registry.runtime import Slot
 
 OPS = {op.name: op for op in contracts.ALL}

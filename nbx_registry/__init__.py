@@ -23,7 +23,8 @@ if TYPE_CHECKING:
         UnknownName,
     )
     from nbx_registry.hookspecs import hookimpl
-    from nbx_registry.kernel import Backend, BindContext, Kernel, Launch, Scalar, ScalarOf, View, Workspace
+    from nbx_registry.kernel import Backend, Kernel, Workspace
+    from nbx_registry.launch import BindContext, Launch, Scalar, ScalarOf, View
     from nbx_registry.plan import Plan
     from nbx_registry.registry import Registry, default, load, set_default
     from nbx_registry.runtime import LiveDevice, Runtime, RuntimeSpec
@@ -46,7 +47,8 @@ _HOMES = {
         "UnknownName",
     ),
     "hookspecs": ("hookimpl",),
-    "kernel": ("Backend", "BindContext", "Kernel", "Launch", "Scalar", "ScalarOf", "View", "Workspace"),
+    "kernel": ("Backend", "Kernel", "Workspace"),
+    "launch": ("BindContext", "Launch", "Scalar", "ScalarOf", "View"),
     "plan": ("Plan",),
     "registry": ("Registry", "default", "load", "set_default"),
     "runtime": ("LiveDevice", "Runtime", "RuntimeSpec"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from nbx_registry.cost import Cost
 from nbx_registry.decision import Evidence
 from nbx_registry.errors import SignatureError
-from nbx_registry.kernel import Launch
+from nbx_registry.launch import Launch
 from nbx_registry.program import BoundProgram
 
 if TYPE_CHECKING:

@@ -140,7 +140,13 @@ class Decision:
                 for c in self.candidates
             ],
             "faults": [
-                {"kernel": f.kernel, "plugin": f.plugin, "where": f.where, "message": f.message, "traceback": f.traceback}
+                {
+                    "kernel": f.kernel,
+                    "plugin": f.plugin,
+                    "where": f.where,
+                    "message": f.message,
+                    "traceback": f.traceback,
+                }
                 for f in self.faults
             ],
             "hints": list(self.hints),

@@ -111,9 +111,7 @@ class OutOfMemory(NbxError, MemoryError):
 
     code = "OUT_OF_MEMORY"
 
-    def __init__(
-        self, message: str, *, requested: int, live: int | None, pooled: int | None, free: int | None
-    ) -> None:
+    def __init__(self, message: str, *, requested: int, live: int | None, pooled: int | None, free: int | None) -> None:
         super().__init__(message)
         self.requested = requested
         self.live = live

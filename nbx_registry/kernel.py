@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
-
-if TYPE_CHECKING:
-    from nbx_registry.device import Device
-    from nbx_registry.runtime import LiveDevice, Runtime
-    from nbx_registry.op import Signature
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +34,7 @@ class Kernel:
     runtimes: tuple[str, ...]
     """Runtimes it can be launched on (``("host",)``, ``("cuda",)``); empty for composites and views: any."""
     bind: str | Callable[..., Any]
-    """``module:function``. Takes a `BindContext`; returns one `Launch`, several, or a `View`.
+    """``module:function``. Takes a `launch.BindContext`; returns one `launch.Launch`, several, or a `launch.View`.
     For a composite it takes ``(trace, *tensors, **attributes)`` and returns the traced outputs.
     A kernel registered in this process may give the function itself; evidence cannot bind to such a one."""
     when: tuple[str, ...] = ()
@@ -65,94 +60,6 @@ class Kernel:
     """Breaks ties of evidence and specificity; higher is preferred."""
     doc: str = ""
     """One line: the algorithm, the grid, what one program computes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Scalar:
-    """A launch argument passed by value. ``ctype`` names its C type by dtype name (``int32``, ``float32``, ...)."""
-
-    value: int | float
-    ctype: str
-
-
-@dataclass(frozen=True, slots=True)
-class ScalarOf:
-    """A launch argument read at call time from the Python scalar given for tensor parameter ``name``."""
-
-    name: str
-    ctype: str
-
-
-NULL = Scalar(0, "uint64")
-"""A null pointer."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Launch:
-    """One launch. Nothing is left to a toolkit's default: the binder states it all."""
-
-    function: Any
-    """What the runtime runs: on the host a callable over NumPy arrays, elsewhere what `BindContext.load` returned."""
-    args: tuple[str | Scalar | ScalarOf, ...]
-    """In order: a string is a parameter, output or workspace by name (its array, or its address)."""
-    grid: tuple[int, int, int] = (1, 1, 1)
-    block: tuple[int, int, int] = (1, 1, 1)
-    shared_bytes: int = 0
-    """Dynamic shared memory, bytes."""
-    offsets: tuple[tuple[str, int], ...] = ()
-    """Byte offsets added to the address of an argument, by name."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class View:
-    """A binder's answer when nothing need run: the output is ``of`` seen with other strides."""
-
-    of: str
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    """In elements."""
-    offset: int = 0
-    """In elements, from the first element of ``of``."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Artifact:
-    """Compiled code, and what the compiler said about it."""
-
-    image: bytes
-    kind: Literal["cubin", "ptx", "hsaco", "python"]
-    entry: str
-    arch: str
-    toolkit: str
-    """Name and version: ``triton 3.6.0``."""
-    shared_bytes: int = 0
-    registers: int | None = None
-    spills: int | None = None
-    threads: int | None = None
-    """Threads of one block, where the compiler fixed it."""
-    parameters: int | None = None
-    """Count of kernel parameters the image takes, hidden ones included."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BindContext:
-    """What a binder may read. For an absent device ``runtime`` and ``live`` are None: compile, do not load."""
-
-    kernel: Kernel
-    signature: Signature
-    device: Device
-    settings: Mapping[str, Any]
-    runtime: Runtime | None = None
-    live: LiveDevice | None = None
-
-    def load(self, artifact: Artifact) -> Any:
-        """Load compiled code on the live device; without one, hand the artifact itself back."""
-        if self.runtime is None or self.live is None:
-            return artifact
-        return self.runtime.load(self.live.index, artifact)
-
-
-Binder = Callable[[BindContext], "Launch | Sequence[Launch] | View"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,7 +12,8 @@ from nbx_registry import dtypes, expr
 from nbx_registry.composite import Operand, Step, Traced
 from nbx_registry.errors import NbxError, OutOfMemory, PluginFault
 from nbx_registry.interop.memory import address_of, array_at
-from nbx_registry.kernel import BindContext, Kernel, Launch, ScalarOf, View, Workspace
+from nbx_registry.kernel import Kernel, Workspace
+from nbx_registry.launch import BindContext, Launch, ScalarOf, View
 from nbx_registry.runtime import Buffer, LiveDevice, Program, Runtime, Slot
 from nbx_registry.selection import Choice
 from nbx_registry.signature import Signature

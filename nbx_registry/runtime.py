@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_ch
 if TYPE_CHECKING:
     import numpy as np
 
-    from nbx_registry.kernel import Artifact, Launch
+    from nbx_registry.launch import Artifact, Launch
     from nbx_registry.spec import TensorSpec
 
 

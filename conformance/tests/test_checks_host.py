@@ -13,7 +13,8 @@ import pytest
 from nbx_conformance.runner import Record, verdict_of
 from nbx_registry.hookspecs import hookimpl
 from nbx_registry.host.runtime import host_runtime
-from nbx_registry.kernel import BindContext, Kernel, Launch
+from nbx_registry.kernel import Kernel
+from nbx_registry.launch import BindContext, Launch
 
 Array = np.ndarray
 Run = Callable[..., list[Record]]

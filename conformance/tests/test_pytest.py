@@ -22,7 +22,8 @@ HOSTILE = """
 import numpy as np
 from nbx_conformance import suite
 from nbx_registry.hookspecs import hookimpl
-from nbx_registry.kernel import Kernel, Launch
+from nbx_registry.kernel import Kernel
+from nbx_registry.launch import Launch
 
 def bind(context):
     def wrong(x, out):

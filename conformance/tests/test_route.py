@@ -11,7 +11,8 @@ from nbx_conformance.runner import Record, verdict_of
 from nbx_conformance.session import Session, sessions
 from nbx_registry.errors import NbxError, UnknownName
 from nbx_registry.hookspecs import hookimpl
-from nbx_registry.kernel import Artifact, BindContext, Kernel, Launch, View
+from nbx_registry.kernel import Kernel
+from nbx_registry.launch import Artifact, BindContext, Launch, View
 from nbx_registry.runtime import Emulator
 
 

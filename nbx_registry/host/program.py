@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nbx_registry.errors import NbxError
-from nbx_registry.kernel import Launch, Scalar, ScalarOf
+from nbx_registry.launch import Launch, Scalar, ScalarOf
 from nbx_registry.runtime import Slot
 
 

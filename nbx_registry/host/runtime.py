@@ -19,7 +19,7 @@ import numpy as np
 from nbx_registry.errors import NbxError, OutOfMemory
 from nbx_registry.host.program import HostProgram
 from nbx_registry.interop.memory import address_of
-from nbx_registry.kernel import Artifact, Launch
+from nbx_registry.launch import Artifact, Launch
 from nbx_registry.runtime import Event, LiveDevice, MemoryInfo, Slot, Stream
 
 ALIGNMENT = 256

@@ -41,7 +41,7 @@ class KernelRunner:
         self.signature: Any = None
 
     def bind(self, kernel: Any, op: Any, specs: list[Any], **attributes: Any) -> None:
-        from nbx_registry.kernel import BindContext
+        from nbx_registry.launch import BindContext
         from nbx_registry.runtime import Slot
 
         self.signature = op.signature(specs, attributes)

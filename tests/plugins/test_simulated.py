@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nbx_registry.errors import NbxError, OutOfMemory
-from nbx_registry.kernel import Artifact, Launch, Scalar, ScalarOf
+from nbx_registry.launch import Artifact, Launch, Scalar, ScalarOf
 from nbx_registry.runtime import Runtime, Slot
 from nbx_registry.spec import TensorSpec, parse
 from nbx_simulated.memory import MemoryFault

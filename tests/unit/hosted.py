@@ -13,7 +13,8 @@ from running import sign
 from nbx_registry import dtypes
 from nbx_registry.host.runtime import host_runtime
 from nbx_registry.host.specs import KERNELS
-from nbx_registry.kernel import BindContext, Kernel
+from nbx_registry.kernel import Kernel
+from nbx_registry.launch import BindContext
 from nbx_registry.op import Op
 from nbx_registry.runtime import Slot
 from nbx_registry.spec import TensorSpec

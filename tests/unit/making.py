@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from nbx_registry.hookspecs import hookimpl
-from nbx_registry.kernel import Backend, BindContext, Kernel, Launch
+from nbx_registry.kernel import Backend, Kernel
+from nbx_registry.launch import BindContext, Launch
 
 
 def plugin(name: str, **items: Sequence[Any]) -> SimpleNamespace:

@@ -11,7 +11,7 @@ from nbx_registry.errors import NbxError, OutOfMemory
 from nbx_registry.host.program import HostProgram
 from nbx_registry.host.runtime import HostRuntime, host_runtime
 from nbx_registry.interop.memory import address_of
-from nbx_registry.kernel import Artifact, Launch, Scalar, ScalarOf
+from nbx_registry.launch import Artifact, Launch, Scalar, ScalarOf
 from nbx_registry.runtime import Runtime, Slot
 from nbx_registry.spec import parse
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from nbx_conformance.trial import Outcome, Trial
 from nbx_registry.errors import MissingFact
-from nbx_registry.kernel import Artifact, Launch
+from nbx_registry.launch import Artifact, Launch
 
 NAME = "built"
 

@@ -11,7 +11,7 @@ import numpy as np
 from nbx_registry.dtypes import DType
 from nbx_registry.host.kernels.blocks import Array, working
 from nbx_registry.host.kernels.conversion import conversion
-from nbx_registry.kernel import BindContext, Launch
+from nbx_registry.launch import BindContext, Launch
 
 SCORES = 1 << 17
 """Scores held at once, elements: in float32 they stay in a core's second-level cache from pass to pass."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from nbx_registry.dtypes import DType
 from nbx_registry.host.kernels.blocks import Array, in_blocks, working
-from nbx_registry.kernel import BindContext, Launch
+from nbx_registry.launch import BindContext, Launch
 from nbx_registry.rounding import float_format, integer_range, integers_as_float64
 
 Conversion = Callable[[Array, Array], None]

@@ -11,7 +11,7 @@ import numpy as np
 from nbx_registry.dtypes import DType
 from nbx_registry.host.kernels.blocks import BLOCK, Array, in_blocks, working
 from nbx_registry.host.kernels.gaussian import gelu_float32, gelu_float64, gelu_tanh
-from nbx_registry.kernel import BindContext, Launch
+from nbx_registry.launch import BindContext, Launch
 from nbx_registry.rounding import round_to_float
 
 Activation = Callable[[Array, Array, Array], None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nbx_registry.host.kernels.blocks import BLOCK, Array, as_matrices
-from nbx_registry.kernel import BindContext, Launch
+from nbx_registry.launch import BindContext, Launch
 
 
 def embedding(context: BindContext) -> Launch:

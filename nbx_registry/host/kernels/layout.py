@@ -6,7 +6,7 @@ import numpy as np
 
 from nbx_registry.host.kernels.blocks import Array
 from nbx_registry.infer import permutation
-from nbx_registry.kernel import BindContext, Launch, View
+from nbx_registry.launch import BindContext, Launch, View
 
 
 def permute_view(context: BindContext) -> View:

@@ -10,7 +10,7 @@ import numpy as np
 
 from nbx_registry.host.kernels.blocks import BLOCK, Array, as_matrices, working
 from nbx_registry.host.kernels.elementwise import Activation, activation
-from nbx_registry.kernel import BindContext, Launch
+from nbx_registry.launch import BindContext, Launch
 from nbx_registry.spec import TensorSpec
 
 WIDE_ROWS = 1 << 22

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from nbx_registry.host.kernels.blocks import BLOCK, Array, working
-from nbx_registry.kernel import BindContext, Launch
+from nbx_registry.launch import BindContext, Launch
 
 LONGEST_DOT = 8192
 """Up to so many elements OpenBLAS takes a dot product on one thread: its order does not depend on their number."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from nbx_registry.host.kernels.blocks import Array, working
 from nbx_registry.infer import reduced_axes
-from nbx_registry.kernel import BindContext, Launch
+from nbx_registry.launch import BindContext, Launch
 
 
 def sum(context: BindContext) -> Launch:

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from nbx_cuda.runtime import create
 from nbx_cuda.runtime.driver import bindings, library
 from nbx_cuda.runtime.launch import Prepared, launcher
-from nbx_registry.kernel import Artifact, Launch, Scalar
+from nbx_registry.launch import Artifact, Launch, Scalar
 from nbx_registry.runtime import Slot
 from nbx_registry.spec import parse
 

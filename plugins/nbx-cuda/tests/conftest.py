@@ -10,7 +10,7 @@ import pytest
 
 from nbx_cuda.runtime import CudaRuntime, create
 from nbx_cuda.runtime.driver import LIBRARY
-from nbx_registry.kernel import Artifact
+from nbx_registry.launch import Artifact
 from nbx_registry.runtime import Buffer
 
 PTX = b"""\

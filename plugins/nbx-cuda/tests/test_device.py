@@ -17,7 +17,7 @@ import pytest
 from nbx_cuda.runtime import CudaError
 from nbx_cuda.runtime.context import Context
 from nbx_registry.errors import NbxError, OutOfMemory
-from nbx_registry.kernel import Artifact, Launch, Scalar, ScalarOf
+from nbx_registry.launch import Artifact, Launch, Scalar, ScalarOf
 from nbx_registry.runtime import Runtime, Slot
 from nbx_registry.spec import TensorSpec, parse
 
@@ -416,7 +416,7 @@ def test_a_kernel_that_faults_is_reported_where_the_host_waits(cuda):
         sys.path.insert(0, {folder!r})
         from conftest import ptx
         from nbx_cuda.runtime import CudaError, create
-        from nbx_registry.kernel import Launch, Scalar
+        from nbx_registry.launch import Launch, Scalar
         cuda = create()
         args = (Scalar(0x10, "uint64"), Scalar(0x10, "uint64"), Scalar(1.0, "float32"), Scalar(1, "uint32"))
         launch = Launch(function=cuda.load(0, ptx("add_value", 4)), args=args)

@@ -6,7 +6,7 @@ import pytest
 
 from nbx_cuda.runtime.code import check_image
 from nbx_registry.errors import NbxError
-from nbx_registry.kernel import Artifact
+from nbx_registry.launch import Artifact
 
 
 def artifact(image: bytes, kind: str = "cubin") -> Artifact:

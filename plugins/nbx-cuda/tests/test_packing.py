@@ -14,7 +14,7 @@ from nbx_cuda.runtime.code import Function
 from nbx_cuda.runtime.launch import _Config
 from nbx_cuda.runtime.program import CudaProgram, lay_out
 from nbx_registry.errors import NbxError
-from nbx_registry.kernel import NULL, Launch, Scalar, ScalarOf
+from nbx_registry.launch import NULL, Launch, Scalar, ScalarOf
 from nbx_registry.runtime import Slot
 from nbx_registry.spec import TensorSpec, parse
 

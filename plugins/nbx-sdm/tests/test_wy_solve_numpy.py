@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from nbx_registry.interop import adapter
-from nbx_registry.kernel import BindContext
+from nbx_registry.launch import BindContext
 from nbx_sdm.contracts import wy_solve
 from nbx_sdm.kernels.wy_solve_numpy import bind
 from nbx_sdm.specs import KERNELS

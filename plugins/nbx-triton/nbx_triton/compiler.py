@@ -40,7 +40,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from nbx_registry.errors import NbxError
-from nbx_registry.kernel import Artifact
+from nbx_registry.launch import Artifact
 from nbx_triton import cubin
 
 Path = tuple[int, ...]

@@ -33,7 +33,7 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpretedFunction, TensorHandle, _get_np_dtype, interpreter_builder
 
 from nbx_registry.errors import NbxError
-from nbx_registry.kernel import Artifact, Launch, Scalar, ScalarOf
+from nbx_registry.launch import Artifact, Launch, Scalar, ScalarOf
 from nbx_registry.runtime import LiveDevice, MemoryInfo, Slot
 
 NAME = "triton-interpreter"

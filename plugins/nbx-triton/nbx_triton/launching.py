@@ -14,7 +14,7 @@ from triton.runtime.interpreter import InterpretedFunction
 
 from nbx_registry.dtypes import DType
 from nbx_registry.errors import NbxError
-from nbx_registry.kernel import NULL, Artifact, BindContext, Launch, Scalar, ScalarOf
+from nbx_registry.launch import NULL, Artifact, BindContext, Launch, Scalar, ScalarOf
 from nbx_triton.compiler import THREADS_PER_WARP, TRITON, TYPES, Options, Path, Source, Type, capability_of
 
 MAX_PROGRAMS = 2**31 - 1

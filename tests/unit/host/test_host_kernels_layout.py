@@ -9,7 +9,7 @@ from running import sign
 
 from nbx_registry import dtypes
 from nbx_registry.host.kernels.layout import permute_view
-from nbx_registry.kernel import BindContext, View
+from nbx_registry.launch import BindContext, View
 
 
 def bits(shape: tuple[int, ...], dtype: str, seed: int = 0) -> np.ndarray:

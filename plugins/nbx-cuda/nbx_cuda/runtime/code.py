@@ -11,7 +11,7 @@ from nbx_cuda.runtime.context import Context
 from nbx_cuda.runtime.driver import bindings, call, translated
 from nbx_cuda.runtime.errors import CudaError
 from nbx_registry.errors import NbxError
-from nbx_registry.kernel import Artifact
+from nbx_registry.launch import Artifact
 
 DEFAULT_SHARED_BYTES = 48 * 1024
 """Dynamic shared memory every kernel may use without asking."""

@@ -1,6 +1,6 @@
 """A kernel that keeps a stream busy for a while."""
 
-from nbx_registry.kernel import Artifact
+from nbx_registry.launch import Artifact
 
 DELAY = Artifact(
     image=b"""\

@@ -19,7 +19,7 @@ from nbx_cuda.runtime.code import Function
 from nbx_cuda.runtime.launch import Prepared
 from nbx_registry import dtypes
 from nbx_registry.errors import NbxError
-from nbx_registry.kernel import Launch, Scalar, ScalarOf
+from nbx_registry.launch import Launch, Scalar, ScalarOf
 from nbx_registry.runtime import Slot
 
 CELL = 8

@@ -21,7 +21,7 @@ from nbx_cuda.runtime.memory import CudaBuffer, Pool
 from nbx_cuda.runtime.program import CudaProgram
 from nbx_cuda.runtime.streams import CudaEvent, CudaStream
 from nbx_registry.errors import NbxError
-from nbx_registry.kernel import Artifact, Launch, Scalar
+from nbx_registry.launch import Artifact, Launch, Scalar
 from nbx_registry.runtime import LiveDevice, MemoryInfo, Slot
 
 WRONG_CONTEXT = frozenset({201, 400})

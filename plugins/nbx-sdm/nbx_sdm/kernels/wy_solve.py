@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import triton
 import triton.language as tl
 
-from nbx_registry.kernel import BindContext, Launch
+from nbx_registry.launch import BindContext, Launch
 from nbx_triton.compiler import Options
 from nbx_triton.kernels.strided import NARROW, program, reach
 from nbx_triton.launching import launch

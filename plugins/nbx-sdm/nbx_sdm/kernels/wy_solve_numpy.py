@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from nbx_registry.kernel import BindContext, Launch
+from nbx_registry.launch import BindContext, Launch
 
 Array = np.ndarray[Any, Any]
 

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from nbx_registry.dtypes import DType
-from nbx_registry.kernel import BindContext, Launch
+from nbx_registry.launch import BindContext, Launch
 from nbx_registry.rounding import float_format, integer_range
 from nbx_triton.compiler import Options
 from nbx_triton.kernels.strided import NARROW, collapse, locate, program, reach

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import triton
 import triton.language as tl
 
-from nbx_registry.kernel import BindContext, Launch, Scalar
+from nbx_registry.launch import BindContext, Launch, Scalar
 from nbx_triton.compiler import Options
 from nbx_triton.kernels.strided import NARROW, broadcast_strides, program, reach
 from nbx_triton.launching import Argument, has_matrix_unit, launch

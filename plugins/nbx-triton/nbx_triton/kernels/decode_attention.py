@@ -13,13 +13,12 @@ from collections.abc import Sequence
 import triton
 import triton.language as tl
 
-from nbx_registry.kernel import BindContext, Launch, Scalar
+from nbx_registry.launch import BindContext, Launch, Scalar
 from nbx_registry.rounding import float_format
 from nbx_triton.compiler import Options
 from nbx_triton.kernels.strided import NARROW, program, reach
 from nbx_triton.launching import Argument, has_matrix_unit, launch
 
-MATRIX_ROWS = 16
 LARGEST_TILE = 128
 """Every key tile divides this; segments are multiples of it."""
 
@@ -177,10 +176,10 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
     segment = triton.cdiv(triton.cdiv(keys, splits), LARGEST_TILE) * LARGEST_TILE
     block_d = max(16, triton.next_power_of_2(width))
     block_dv = max(16, triton.next_power_of_2(v_width))
-    on_matrix_unit = k.dtype.bits == 16 and has_matrix_unit(ctx)
-    # The matrix unit takes 16 rows at the least.
-    block_g = MATRIX_ROWS if on_matrix_unit else min(MATRIX_ROWS, triton.next_power_of_2(group))
     rounds_q = ctx.signature.attributes["q_dtype"] is not None and q.dtype is not k.dtype
+    on_matrix_unit = k.dtype.bits == 16 and (q.dtype is k.dtype or rounds_q) and has_matrix_unit(ctx)
+    # The matrix unit takes 16 rows at the least; in registers more than 8 of float32 do not fit.
+    block_g = 16 if on_matrix_unit else min(8, triton.next_power_of_2(group))
     scale = ctx.signature.attributes["scale"]
     # The slack covers padded members of a group, whose offsets are computed and masked off.
     wide = 2 * max(reach(x.shape, x.strides) for x in (q, k, v)) >= NARROW or batch * heads * splits * v_width >= NARROW

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import triton
 import triton.language as tl
 
-from nbx_registry.kernel import BindContext, Launch, ScalarOf
+from nbx_registry.launch import BindContext, Launch, ScalarOf
 from nbx_registry.spec import TensorSpec
 from nbx_triton.compiler import Options
 from nbx_triton.kernels.mathematics import exponential, normal_distribution

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from nbx_registry.dtypes import DType
-from nbx_registry.kernel import BindContext, Launch
+from nbx_registry.launch import BindContext, Launch
 from nbx_registry.spec import TensorSpec
 from nbx_triton.compiler import Options
 from nbx_triton.kernels.strided import NARROW, collapse, locate, program, reach
@@ -50,6 +50,15 @@ def copy_tiles(
     inside = (row < rows) & (column < columns)
     data = tl.load(x + locate(matrix, shape, x_strides) + row * x_row + column * x_column, mask=inside, other=0)
     tl.store(out + locate(matrix, shape, out_strides) + row * out_row + column * out_column, data, mask=inside)
+
+
+@triton.jit
+def copy_line(x, out, count, shape, x_strides, out_strides, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    """Copy ``BLOCK`` consecutive elements of the output."""
+    index = program(WIDE) * BLOCK + tl.arange(0, BLOCK)
+    inside = index < count
+    data = tl.load(x + locate(index, shape, x_strides), mask=inside, other=0)
+    tl.store(out + locate(index, shape, out_strides), data, mask=inside)
 
 
 @triton.jit
@@ -99,53 +108,60 @@ def copy(ctx: BindContext, name: str, x: TensorSpec, strides: Sequence[int]) -> 
     (out,) = ctx.signature.outputs
     if out.size == 0:
         return ()
-    shape, x_strides, out_strides = (list(axes) for axes in collapse(out.shape, strides, out.strides))
-    across = min(range(len(shape)), key=lambda axis: (abs(out_strides[axis]) or NARROW, -axis))
-    down = min(range(len(shape)), key=lambda axis: (abs(x_strides[axis]) or NARROW, -axis))
-    columns, x_column, out_column = shape[across], x_strides[across], out_strides[across]
-    if down == across:
-        # The same axis is densest in both: rows are an axis of extent 1, and columns are read in lines.
-        rows, x_row, out_row = 1, 0, 0
-        block_rows, block_columns = 1, min(LINE, triton.next_power_of_2(columns))
-    else:
-        rows, x_row, out_row = shape[down], x_strides[down], out_strides[down]
-        block_rows = min(TILE * TILE // min(TILE, triton.next_power_of_2(columns)), triton.next_power_of_2(rows))
-        block_columns = min(TILE, triton.next_power_of_2(columns))
-    for axis in sorted({across, down}, reverse=True):
-        for axes in (shape, x_strides, out_strides):
-            del axes[axis]
-    if down == across and shape:
-        # Short lines are taken several at a time, along the next axis.
-        rows, x_row, out_row = shape.pop(), x_strides.pop(), out_strides.pop()
-        block_rows = max(1, min(LINE // block_columns, triton.next_power_of_2(rows)))
-    if not shape:
-        shape, x_strides, out_strides = [1], [0], [0]
-    matrices = out.size // (rows * columns)
+    shape, x_strides, out_strides = collapse(out.shape, strides, out.strides)
+    pointers = {
+        "x": Pointer(name, _bits(x.dtype), x.align),
+        "out": Pointer("out", _bits(x.dtype), out.align),
+    }
+    wide = 2 * max(reach(shape, x_strides), reach(shape, out_strides)) >= NARROW or out.size + LINE >= NARROW
+    across, down = _densest(out_strides), _densest(x_strides)
+    if across == down or min(shape[across], shape[down]) < TILE // 2:
+        # Lines are dense in both, or too short to fill a tile.
+        step = launch(
+            ctx,
+            copy_line,
+            programs=triton.cdiv(out.size, LINE),
+            arguments={
+                **pointers,
+                "count": out.size,
+                "shape": shape,
+                "x_strides": x_strides,
+                "out_strides": out_strides,
+            },
+            constants={"WIDE": wide, "BLOCK": LINE},
+            options=OPTIONS,
+        )
+        return (step,)
+    others = [axis for axis in range(len(shape)) if axis not in (across, down)]
+    matrices, x_matrix, out_matrix = collapse(
+        [shape[axis] for axis in others], [x_strides[axis] for axis in others], [out_strides[axis] for axis in others]
+    )
+    tiles = triton.cdiv(shape[down], TILE) * triton.cdiv(shape[across], TILE)
     step = launch(
         ctx,
         copy_tiles,
-        programs=matrices * triton.cdiv(rows, block_rows) * triton.cdiv(columns, block_columns),
+        programs=out.size // (shape[down] * shape[across]) * tiles,
         arguments={
-            "x": Pointer(name, _bits(x.dtype), x.align),
-            "out": Pointer("out", _bits(x.dtype), out.align),
-            "rows": rows,
-            "columns": columns,
-            "shape": tuple(shape),
-            "x_strides": tuple(x_strides),
-            "out_strides": tuple(out_strides),
-            "x_row": x_row,
-            "x_column": x_column,
-            "out_row": out_row,
-            "out_column": out_column,
+            **pointers,
+            "rows": shape[down],
+            "columns": shape[across],
+            "shape": matrices,
+            "x_strides": x_matrix,
+            "out_strides": out_matrix,
+            "x_row": x_strides[down],
+            "x_column": x_strides[across],
+            "out_row": out_strides[down],
+            "out_column": out_strides[across],
         },
-        constants={
-            "WIDE": 2 * max(reach(out.shape, strides), reach(out.shape, out.strides)) >= NARROW,
-            "BLOCK_ROWS": block_rows,
-            "BLOCK_COLUMNS": block_columns,
-        },
+        constants={"WIDE": wide, "BLOCK_ROWS": TILE, "BLOCK_COLUMNS": TILE},
         options=OPTIONS,
     )
     return (step,)
+
+
+def _densest(strides: Sequence[int]) -> int:
+    """Return the axis along which neighbours are closest; of several, the last. An expanded axis is the last resort."""
+    return min(range(len(strides)), key=lambda axis: (abs(strides[axis]) or NARROW, -axis))
 
 
 def bind_permute_dims(ctx: BindContext) -> Sequence[Launch]:

@@ -14,7 +14,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from nbx_registry.kernel import BindContext, Launch, Scalar
+from nbx_registry.launch import BindContext, Launch, Scalar
 from nbx_registry.spec import TensorSpec
 from nbx_triton.compiler import Options
 from nbx_triton.kernels.mathematics import exponential

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from nbx_registry.hookspecs import HOOK_VERSION, hookimpl
-from nbx_registry.kernel import BindContext, Kernel, Launch
+from nbx_registry.kernel import Kernel
+from nbx_registry.launch import BindContext, Launch
 from nbx_registry.rounding import float_format
 from nbx_registry.spec import TensorSpec
 from nbx_simulated.kernels import Array, Loopback, Operands, Written, launch_of

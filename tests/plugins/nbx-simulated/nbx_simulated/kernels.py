@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from nbx_registry.dtypes import DType
-from nbx_registry.kernel import BindContext, Launch, ScalarOf
+from nbx_registry.launch import BindContext, Launch, ScalarOf
 from nbx_registry.op import Op
 from nbx_registry.rounding import round_to_float
 from nbx_registry.signature import Signature

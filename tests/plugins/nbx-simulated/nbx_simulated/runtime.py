@@ -14,7 +14,7 @@ import numpy as np
 
 from nbx_registry import dtypes
 from nbx_registry.errors import NbxError, OutOfMemory
-from nbx_registry.kernel import Artifact, Launch, Scalar, ScalarOf
+from nbx_registry.launch import Artifact, Launch, Scalar, ScalarOf
 from nbx_registry.runtime import LiveDevice, MemoryInfo, Slot
 from nbx_simulated.memory import Full, Memory
 from nbx_simulated.streams import Capture, SimulatedEvent, SimulatedStream

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from nbx_acme.kernels.memory import array_at
-from nbx_registry.kernel import BindContext, Launch, ScalarOf
+from nbx_registry.launch import BindContext, Launch, ScalarOf
 
 
 def bind_add(context: BindContext) -> Launch:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nbx_acme.kernels.memory import array_at
-from nbx_registry.kernel import BindContext, Launch, Scalar
+from nbx_registry.launch import BindContext, Launch, Scalar
 
 
 def bind(context: BindContext) -> Launch:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from nbx_registry.errors import NbxError, OutOfMemory
-from nbx_registry.kernel import Artifact, Launch, Scalar, ScalarOf
+from nbx_registry.launch import Artifact, Launch, Scalar, ScalarOf
 from nbx_registry.runtime import LiveDevice, MemoryInfo, Slot
 
 CAPACITY = 64 << 20
