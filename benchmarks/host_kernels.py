@@ -1,8 +1,8 @@
 """Host kernels: time of each over the time of the same computation in plain NumPy, output allocated on both sides.
 
 Run ``python benchmarks/host_kernels.py``: it prints both medians and their ratio for every case, and exits 1 if a case
-of more than 100 microseconds is above ``--limit`` (1.2). The two sides take turns, and the processor's time is measured,
-so that what else the machine does falls on both.
+of more than 100 microseconds is above ``--limit`` (1.2). The two sides take turns, and the processor's time is
+measured, so that what else the machine does falls on both.
 """
 
 from __future__ import annotations

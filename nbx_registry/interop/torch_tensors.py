@@ -98,7 +98,12 @@ class TorchAdapter:
     def array(self, x: Any) -> np.ndarray:
         dtype = x.dtype
         if dtype in self._numpy_knows:
-            return x.numpy()
+            try:
+                return x.numpy()
+            except TypeError:
+                # Another layout under the key of a strided tensor.
+                self.spec(x)
+                raise
         return array_at(x.data_ptr(), self._to_table[dtype].numpy, tuple(x.shape), x.stride(), owner=x)
 
     def address(self, x: Any) -> int:

@@ -140,6 +140,11 @@ def test_refused_by_name(kind: str) -> None:
         reader(x).spec(x)
 
 
+def test_a_sparse_tensor_is_refused_even_where_its_key_was_accepted() -> None:
+    with pytest.raises(SignatureError, match=r"to_dense\(\)"):
+        reader(torch.eye(3)).array(torch.eye(3).to_sparse())
+
+
 def test_a_torch_subclass_without_memory_is_refused() -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
