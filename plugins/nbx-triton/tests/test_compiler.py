@@ -1,0 +1,126 @@
+"""The compiler: explicit options, whole artifacts, one compilation for equal requests."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import triton
+import triton.language as tl
+
+from nbx_registry.errors import NbxError
+from nbx_triton.compiler import Options, Source, Triton, capability_of
+
+OPTIONS = Options(num_warps=2, num_stages=1, enable_fp_fusion=False)
+
+
+@triton.jit
+def scale(x, out, factor, count, BLOCK: tl.constexpr):
+    index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + index, mask=index < count)
+    tl.store(out + index, value * factor + 1.0, mask=index < count)
+
+
+def source(**changes: Any) -> Source:
+    plain = Source(
+        function=scale,
+        signature=(("x", "*fp32"), ("out", "*fp32"), ("factor", "fp32"), ("count", "i32"), ("BLOCK", "constexpr")),
+        constants=(((4,), 256),),
+        divisible=((0,), (1,)),
+    )
+    return replace(plain, **changes)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Triton's cache on disk, empty."""
+    monkeypatch.setattr(triton.knobs.cache, "dir", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize("target", ["sm_70", "sm_80", "sm_90", "sm_100"])
+def test_an_artifact_states_what_was_made(target: str) -> None:
+    made = Triton().compile(source(), target, OPTIONS)
+    assert (made.kind, made.entry, made.arch, made.threads) == ("cubin", "scale", target, 64)
+    assert made.toolkit == f"triton {triton.__version__}"
+    assert made.parameters == 6  # four, and two pointers of Triton's own
+    assert made.spills == 0
+    assert made.registers is not None
+    assert made.registers > 0
+
+
+def test_equal_requests_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = Triton()
+    first = compiler.compile(source(), "sm_90", OPTIONS)
+    monkeypatch.setattr(triton, "compile", None)
+    assert compiler.compile(source(), "sm_90", OPTIONS) is first
+
+
+def test_everything_stated_tells_requests_apart() -> None:
+    compiler = Triton()
+    plain = compiler.compile(source(), "sm_90", OPTIONS)
+    others = [
+        compiler.compile(source(divisible=()), "sm_90", OPTIONS),
+        compiler.compile(source(constants=(((4,), 128),)), "sm_90", OPTIONS),
+        compiler.compile(source(), "sm_80", OPTIONS),
+        compiler.compile(source(), "sm_90", replace(OPTIONS, enable_fp_fusion=True)),
+        compiler.compile(source(), "sm_90", replace(OPTIONS, num_warps=4)),
+    ]
+    assert all(other.image != plain.image for other in others)
+
+
+def test_contraction_is_what_was_asked_for(cache: Path) -> None:
+    for fused, word in ((True, "fma.rn.f32"), (False, "mul.rn.f32")):
+        Triton().compile(source(), "sm_90", replace(OPTIONS, enable_fp_fusion=fused))
+        found = [word in path.read_text() for path in cache.rglob("scale.ptx")]
+        assert any(found)
+
+
+@pytest.mark.parametrize("keep", [0, 100, -1])
+def test_a_cubin_cut_short_on_disk_is_made_again(cache: Path, keep: int) -> None:
+    whole = Triton().compile(source(), "sm_90", OPTIONS)
+    (stored,) = cache.rglob("scale.cubin")
+    stored.write_bytes(whole.image[:keep])
+    assert Triton().compile(source(), "sm_90", OPTIONS).image == whole.image
+    assert stored.read_bytes() == whole.image
+
+
+@pytest.mark.parametrize("name", ["scale.json", "scale.cubin"])
+def test_a_file_missing_on_disk_is_made_again(cache: Path, name: str) -> None:
+    whole = Triton().compile(source(), "sm_90", OPTIONS)
+    (stored,) = cache.rglob(name)
+    stored.unlink()
+    assert Triton().compile(source(), "sm_90", OPTIONS).image == whole.image
+
+
+def test_metadata_cut_short_on_disk_is_made_again(cache: Path) -> None:
+    whole = Triton().compile(source(), "sm_90", OPTIONS)
+    (stored,) = cache.rglob("scale.json")
+    stored.write_text(stored.read_text()[:50])
+    assert Triton().compile(source(), "sm_90", OPTIONS).image == whole.image
+
+
+def test_a_source_that_does_not_compile_raises_what_triton_raises() -> None:
+    with pytest.raises(triton.CompilationError):
+        Triton().compile(source(constants=(((4,), 100),)), "sm_90", OPTIONS)
+
+
+def test_the_least_recently_used_artifact_goes_first() -> None:
+    compiler = Triton(keep=2)
+    first = compiler.compile(source(), "sm_90", OPTIONS)
+    compiler.compile(source(), "sm_80", OPTIONS)
+    assert compiler.compile(source(), "sm_90", OPTIONS) is first
+    compiler.compile(source(), "sm_70", OPTIONS)
+    assert compiler.compile(source(), "sm_90", OPTIONS) is first
+
+
+@pytest.mark.parametrize("target", ["gfx942", "sm_", "90", "sm_90b"])
+def test_another_vendors_target_is_refused(target: str) -> None:
+    with pytest.raises(NbxError, match=target):
+        capability_of(target)
+
+
+def test_an_arch_specific_target_is_that_capability() -> None:
+    assert capability_of("sm_90a") == 90
