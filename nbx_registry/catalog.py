@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.machinery import PathFinder
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from nbx_registry import environment
-from nbx_registry.devicetable import DeviceTable
 from nbx_registry.errors import UnknownName
-from nbx_registry.evidence import EvidenceStore
 from nbx_registry.kernel import Backend, Kernel
 from nbx_registry.op import Op
 from nbx_registry.plugins import Plugin
 from nbx_registry.runtime import Emulator, RuntimeSpec
-from nbx_registry.settings import SettingsStore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from nbx_registry.devicetable import DeviceTable
+    from nbx_registry.evidence import EvidenceStore
+    from nbx_registry.settings import SettingsStore
 
 Value = TypeVar("Value")
 
@@ -67,15 +72,44 @@ class Catalog:
         self.runtimes: Mapping[str, RuntimeSpec] = _named(r for p in active for r in p.runtimes)
         self.backends: Mapping[str, Backend] = _named(b for p in active for b in p.backends)
         self.emulators: Mapping[str, Emulator] = _named(e for p in active for e in p.emulators)
-        user = environment.config_dir()
-        self.devices = DeviceTable(
-            [folder for p in active for folder in p.devices],
-            [folder for p in active for folder in p.overlays],
-            user / "devices",
-        )
-        self.evidence = EvidenceStore([*(folder for p in active for folder in p.evidence), user / "evidence"])
-        self.settings = SettingsStore([*(folder for p in active for folder in p.settings), user / "settings"])
         self._toolkits: dict[str, bool] = {}
+        self._stores: dict[str, Any] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def devices(self) -> DeviceTable:
+        """Device files of all plugins and the user's, each read when its device is asked for."""
+        from nbx_registry.devicetable import DeviceTable  # what reads files is imported when a file is asked for
+
+        return self._store(
+            "devices", lambda user: DeviceTable(self._folders("devices"), self._folders("overlays"), user)
+        )
+
+    @property
+    def evidence(self) -> EvidenceStore:
+        """Bundles of all plugins and the user's."""
+        from nbx_registry.evidence import EvidenceStore  # as above
+
+        return self._store("evidence", lambda user: EvidenceStore([*self._folders("evidence"), user]))
+
+    @property
+    def settings(self) -> SettingsStore:
+        """Tuned settings of all plugins and the user's."""
+        from nbx_registry.settings import SettingsStore  # as above
+
+        return self._store("settings", lambda user: SettingsStore([*self._folders("settings"), user]))
+
+    def _folders(self, kind: str) -> list[Path]:
+        return [folder for plugin in self.active for folder in getattr(plugin, kind)]
+
+    def _store(self, kind: str, make: Callable[[Path], Value]) -> Value:
+        found = self._stores.get(kind)
+        if found is None:
+            with self._lock:
+                if kind not in self._stores:
+                    self._stores[kind] = make(environment.config_dir() / kind)
+                found = self._stores[kind]
+        return found
 
     def op(self, name: str) -> Op:
         """Return the op of that name (``add``) or id (``add@1``). Raises `UnknownName` with the nearest."""

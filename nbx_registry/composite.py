@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from nbx_registry import dtypes, views
+from nbx_registry import views
 from nbx_registry.catalog import Catalog
 from nbx_registry.dtypes import DType
 from nbx_registry.errors import PluginFault, SignatureError
 from nbx_registry.interop.base import alignment
 from nbx_registry.kernel import Kernel
 from nbx_registry.signature import Signature
-from nbx_registry.spec import TensorSpec
+from nbx_registry.spec import TensorSpec, weak_spec
 from nbx_registry.target import load
 
 
@@ -202,16 +202,6 @@ def expand(catalog: Catalog, kernel: Kernel, signature: Signature) -> Expansion:
         # Which temporary is which output is known only at the end; what is made of it must see its real layout.
         expansion, _ = traced(misplaced)
     return expansion
-
-
-def weak_spec(value: object) -> TensorSpec | None:
-    """Return the spec of a Python scalar given as a tensor (weak in promotion); None for None."""
-    if value is None:
-        return None
-    for kind, dtype in ((bool, "bool"), (int, "int64"), (float, "float64"), (complex, "complex64")):
-        if isinstance(value, kind):
-            return TensorSpec(dtypes.get(dtype), (), weak=True)
-    raise SignatureError(f"{value!r} is no tensor, scalar or None")
 
 
 def _operand(value: Any) -> Operand:

@@ -6,9 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Require = Literal["any", "checked", "checked_here", "tuned"]
-REQUIRE: tuple[str, ...] = ("any", "checked", "checked_here", "tuned")
-
 CODES: dict[str, str] = {
     "DTYPE": "a condition on dtypes does not hold",
     "SHAPE": "a condition on extents, ranks or sizes does not hold",

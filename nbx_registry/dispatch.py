@@ -15,7 +15,7 @@ import numpy as np
 
 from nbx_registry import interop, tensor
 from nbx_registry.call import Call, CallShape
-from nbx_registry.composite import weak_spec
+from nbx_registry.describe import WEAK
 from nbx_registry.errors import SignatureError
 from nbx_registry.interop import Adapter
 from nbx_registry.interop.nbx_tensors import NbxAdapter
@@ -24,7 +24,7 @@ from nbx_registry.op import Op
 from nbx_registry.operands import make_call
 from nbx_registry.param import Param
 from nbx_registry.signature import Signature
-from nbx_registry.spec import TensorSpec
+from nbx_registry.spec import TensorSpec, weak_spec
 
 if TYPE_CHECKING:
     from nbx_registry.registry import Registry
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 CALL_LIMIT = 2048
 """How many kinds of call are remembered for an op."""
 
-WEAK = (bool, int, float, complex)
 _ndarray = np.ndarray
 # What makes outputs where no array says in which library.
 _NUMPY, _NBX = NumpyAdapter(), NbxAdapter(tensor)
@@ -47,6 +46,7 @@ class Dispatcher:
         self._calls: OrderedDict[tuple[Any, ...], Call] = OrderedDict()
         self._lock = threading.Lock()
         self._is_tensor = frozenset(param.name for param in op.tensors)
+        self._mutable = frozenset(param.name for param in op.tensors if param.mutable)
 
     def prepare(
         self,
@@ -107,25 +107,29 @@ class Dispatcher:
         require: str | None,
     ) -> Call:
         registry, op = self._registry, self.op
-        if len(args) > len(op.tensors):
+        if len(args) > len(self._is_tensor):
             op.arguments(args, attributes)
-        given = [item for param, value in zip(op.tensors, args, strict=False) for item in _items(param, value)]
+        params = op.tensors
+        given: list[tuple[str, Any]] = []
+        for param, value in zip(params, args, strict=False):
+            if param.is_list and isinstance(value, (list, tuple)):
+                given += ((f"{param.name}.{i}", item) for i, item in enumerate(cast("Sequence[Any]", value)))
+            else:
+                given.append((param.name, value))
         adapters = [self._adapter(name, value) for name, value in given]
         outs = self._outs(out)
         place = self._place(given, adapters, outs, device)
-        specs = iter(
-            [
-                weak_spec(v) if adapter is None else adapter.spec(v)
-                for (_, v), adapter in zip(given, adapters, strict=True)
-            ]
-        )
-        tensors = [
-            tuple(next(specs) for _ in value) if _is_list(param, value) else next(specs)
-            for param, value in zip(op.tensors, args, strict=False)
+        specs: list[Any] = [
+            weak_spec(value) if adapter is None else adapter.spec(value)
+            for (_, value), adapter in zip(given, adapters, strict=True)
         ]
-        signature = op.signature(tensors, attributes)
-        self._check_written(signature, given, adapters)
-        self._check_outs(outs, signature, place)
+        if len(given) != len(args) or any(param.is_list for param in params):
+            specs = _structured(params, args, specs)
+        signature = op.signature(specs, attributes)
+        if self._mutable:
+            self._check_written(signature, given, adapters)
+        if outs:
+            self._check_outs(outs, signature, place)
         target = registry.target(place)
         if target.live is None and target.device is not None:
             raise SignatureError(f"{op.name}: {place} is a product; a call runs on a live device (cpu, cuda:0)")
@@ -179,9 +183,8 @@ class Dispatcher:
         self, signature: Signature, given: Sequence[tuple[str, Any]], adapters: Sequence[Adapter | None]
     ) -> None:
         """Refuse memory that an op which writes in place cannot write."""
-        mutable = {param.name for param in self.op.tensors if param.mutable}
         for (name, array), adapter in zip(given, adapters, strict=True):
-            if name in mutable and adapter is not None:
+            if name in self._mutable and adapter is not None:
                 spec: TensorSpec = signature.tensor(name)
                 if spec.distinct != spec.size:
                     raise SignatureError(f"{self.op.name}: {name} is written in place, but expanded ({spec}): copy it")
@@ -206,8 +209,6 @@ class Dispatcher:
 
     def _check_outs(self, outs: Sequence[tuple[Any, Adapter]], signature: Signature, place: str) -> None:
         """Check the arrays of ``out=`` against the inferred outputs, and make the outputs' specs theirs."""
-        if not outs:
-            return
         name = self.op.name
         specs: list[TensorSpec] = []
         for (array, adapter), output, spec in zip(outs, self.op.outputs, signature.outputs, strict=True):
@@ -224,15 +225,13 @@ class Dispatcher:
         signature.outputs = tuple(specs)
 
 
-def _is_list(param: Param, value: Any) -> bool:
-    return param.is_list and isinstance(value, (list, tuple))
-
-
-def _items(param: Param, value: Any) -> list[tuple[str, Any]]:
-    """Return slot name and value of what is given for a parameter: several for a list."""
-    if _is_list(param, value):
-        return [(f"{param.name}.{i}", item) for i, item in enumerate(value)]
-    return [(param.name, value)]
+def _structured(params: Sequence[Param], args: Sequence[Any], specs: Sequence[Any]) -> list[Any]:
+    """Put the specs of the tensors of each list together again."""
+    rest = iter(specs)
+    return [
+        tuple(next(rest) for _ in value) if param.is_list and isinstance(value, (list, tuple)) else next(rest)
+        for param, value in zip(params, args, strict=False)
+    ]
 
 
 def _take(array: Any) -> Any:

@@ -50,10 +50,12 @@ class DType:
 
     @property
     def floating(self) -> bool:
+        """Whether it is a (real) floating dtype."""
         return self.kind == "float"
 
     @property
     def integral(self) -> bool:
+        """Whether it is a signed or unsigned integer dtype."""
         return self.kind in ("int", "uint")
 
     def nbytes(self, elements: int) -> int:

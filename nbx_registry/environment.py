@@ -12,8 +12,8 @@ import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
-from nbx_registry.decision import REQUIRE
 from nbx_registry.errors import EnvironmentVariableError, nearest
+from nbx_registry.policy import REQUIRE
 
 VARIABLES: Mapping[str, str] = {
     "NBX_CONFIG_DIR": "folder of the user's files: devices/, evidence/, settings/ (absolute; default ~/.config/nbx)",

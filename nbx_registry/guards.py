@@ -53,6 +53,7 @@ def guards_of(bound: BoundProgram, *, place: str, out_given: bool, decide: Calla
     """
     signature, kernel = bound.signature, bound.choice.kernel
     slots = [slot for slot in bound.slots if slot.kind in ("input", "output")]
+    mutable = {param.name for param in signature.op.tensors if param.mutable}
     guards: list[Guard] = []
     # On a device an index out of range is out of contract: nobody reads it back to look.
     if signature.op.index_bounds and place == "cpu":
@@ -62,11 +63,11 @@ def guards_of(bound: BoundProgram, *, place: str, out_given: bool, decide: Calla
             adopted = scalar_dtype(signature, slot.name)
             if adopted.integral:
                 guards.append(RangeGuard(signature.op.name, position, adopted))
-    mutable = {param.name for param in signature.op.tensors if param.mutable}
-    written = [n for n, s in enumerate(slots) if s.name in mutable or (out_given and s.kind == "output")]
-    overlap = OverlapGuard(kernel, slots, written, decide)
-    if overlap.pairs:
-        guards.append(overlap)
+    if mutable or out_given:
+        written = [n for n, s in enumerate(slots) if s.name in mutable or (out_given and s.kind == "output")]
+        if len(written) > 1 or kernel.overlap != "any":
+            overlap = OverlapGuard(kernel, slots, written, decide)
+            guards += (overlap,) if overlap.pairs else ()
     return guards
 
 

@@ -6,24 +6,24 @@ their own dtype for others; its docstring documents the op.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
-from nbx_registry import checker, digest, expr
+from nbx_registry import rounding
 from nbx_registry.dtypes import DType
 from nbx_registry.errors import ExpressionError, PluginFault, SchemaError, SignatureError, nearest
 from nbx_registry.expr import Expr
+from nbx_registry.expr import parse as parse_rule
 from nbx_registry.infer import scalar_dtype
-from nbx_registry.rounding import round_to_float
 from nbx_registry.schema import REQUIRED, Attribute, Output, Param, Schema, parse, split_head
 from nbx_registry.signature import Name, Signature, names_of
 from nbx_registry.spec import TensorSpec
 
 if TYPE_CHECKING:
+    from nbx_registry import checker
     from nbx_registry.cost import Cost
 
 __all__ = ["Op", "Signature", "op"]
@@ -135,7 +135,7 @@ class Op:
 
     def _rule(self, text: str, place: str) -> Expr:
         try:
-            return expr.parse(text)
+            return parse_rule(text)
         except ExpressionError as error:
             raise SchemaError(f"{place} of {self.id}: {error}") from error
 
@@ -159,6 +159,8 @@ class Op:
     @cached_property
     def defaults(self) -> dict[str, Any]:
         """Normalised defaults of the attributes that have one."""
+        from nbx_registry import checker  # compiles signatures: not needed to register an op
+
         given = (a for a in self.attributes if a.default is not REQUIRED)
         return {a.name: checker.normaliser(a, self.name)(a.default) for a in given}
 
@@ -175,6 +177,8 @@ class Op:
         may be missing), a tuple of specs for a list. Raises `SignatureError` naming the tensors and the values that
         disagree, `SchemaError` where the contract itself is wrong.
         """
+        from nbx_registry import checker  # as above
+
         return checker.compile_checker(self)
 
     def arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -271,7 +275,7 @@ class Op:
             elif spec.weak:
                 adopted = scalar_dtype(signature, param.name)
                 exact = adopted.floating and adopted.bits < 64
-                operands.append(round_to_float(float(value), adopted) if exact else _upcast(value, adopted))
+                operands.append(rounding.round_to_float(float(value), adopted) if exact else _upcast(value, adopted))
             else:
                 own = param.mutable
                 operands.append(np.array(value, spec.dtype.numpy) if own else _upcast(value, spec.dtype))
@@ -286,6 +290,10 @@ class Op:
     @cached_property
     def digest(self) -> str:
         """A digest of the contract: schema, rules, and what the code of its oracle and functions computes."""
+        import hashlib
+
+        from nbx_registry import digest  # reads sources: not needed to register an op
+
         rules: list[object] = [str(self.schema), sorted(self._where.items()), self._require]
         rules += [self.flops, self.least_flops, self.unit, self.bytes_read, self.least_bytes, self.accumulation]
         rules += [self.exact, self.ulp, sorted(self._index_bounds.items()), self.views]

@@ -8,31 +8,34 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from nbx_registry import environment, interop, plugins, tensor
-from nbx_registry.bound import Bound
-from nbx_registry.call import Call
+# What deciding, binding and running need is imported by the methods that do so: nbx.load() costs what registering does.
+from nbx_registry import environment, plugins
 from nbx_registry.catalog import Catalog
-from nbx_registry.composite import weak_spec
-from nbx_registry.counters import Counter, Counters, Ran
-from nbx_registry.decision import Decision, Evidence
-from nbx_registry.device import Device
-from nbx_registry.devicetable import DeviceTable
-from nbx_registry.dispatch import WEAK, Dispatcher
 from nbx_registry.errors import NbxError, PluginFault, Refused, SignatureError, UnknownName
 from nbx_registry.kernel import Kernel
-from nbx_registry.observe import Observer, Profile, Recorder
-from nbx_registry.op import Op
-from nbx_registry.plan import Plan, PlanEntry
 from nbx_registry.plugins import Plugin
-from nbx_registry.price import Price
-from nbx_registry.program import BoundProgram, build, workspace_of
-from nbx_registry.runtime import LiveDevice, Runtime
-from nbx_registry.selection import Choice, Selector
-from nbx_registry.signature import Operand, Signature
-from nbx_registry.spec import TensorSpec, parse
-from nbx_registry.target import Target, Targets, make
+
+if TYPE_CHECKING:
+    from nbx_registry.bound import Bound
+    from nbx_registry.call import Call
+    from nbx_registry.counters import Counter, Counters, Ran
+    from nbx_registry.decision import Decision, Evidence
+    from nbx_registry.device import Device
+    from nbx_registry.devicetable import DeviceTable
+    from nbx_registry.dispatch import Dispatcher
+    from nbx_registry.observe import Observer, Profile
+    from nbx_registry.op import Op
+    from nbx_registry.plan import Plan
+    from nbx_registry.price import Price
+    from nbx_registry.program import BoundProgram
+    from nbx_registry.runtime import LiveDevice, Runtime
+    from nbx_registry.selection import Choice, Selector
+    from nbx_registry.signature import Signature
+    from nbx_registry.target import Target, Targets
+
+Made = TypeVar("Made")
 
 PROGRAM_LIMIT = 4096
 """How many bound programs a registry remembers."""
@@ -72,16 +75,40 @@ class Registry:
 
     def __init__(self, catalog: Catalog, require: str = "checked") -> None:
         self.catalog = catalog
-        self.counters = Counters()
         self.observer: Observer | None = None
         self.default_require = require
-        self._selector = Selector(catalog)
-        self._targets = Targets(catalog)
         self._programs: OrderedDict[tuple[object, ...], BoundProgram] = OrderedDict()
         self._dispatchers: dict[str, Dispatcher] = {}
         self._prepare: dict[str, Callable[..., tuple[Call, tuple[Any, ...]]]] = {}
         self._making: dict[tuple[object, ...], threading.RLock] = {}
         self._lock = threading.RLock()
+        self._parts: dict[str, Any] = {}
+
+    @cached_property
+    def counters(self) -> Counters:
+        """Counters of what ran."""
+        from nbx_registry.counters import Counters
+
+        return self._once("counters", Counters)
+
+    @cached_property
+    def _selector(self) -> Selector:
+        from nbx_registry.selection import Selector
+
+        return self._once("selector", lambda: Selector(self.catalog))
+
+    @cached_property
+    def _targets(self) -> Targets:
+        from nbx_registry.target import Targets
+
+        return self._once("targets", lambda: Targets(self.catalog))
+
+    def _once(self, name: str, make: Callable[[], Made]) -> Made:
+        """Make a part on first use: threads that ask at the same time are given the same one."""
+        with self._lock:
+            if name not in self._parts:
+                self._parts[name] = make()
+            return self._parts[name]
 
     # What there is.
 
@@ -130,6 +157,8 @@ class Registry:
         emulator = self.catalog.emulators.get(name)
         if emulator is None:
             raise UnknownName.of("emulator", name, self.catalog.emulators, "a plugin brings it (see nbx plugins)")
+        from nbx_registry.target import make
+
         return make(emulator.factory)
 
     def kernel_evidence(self, kernel: str, device: str) -> Evidence:
@@ -177,11 +206,13 @@ class Registry:
 
     def signature(self, op: str, /, *tensors: Any, **attributes: Any) -> tuple[Signature, str]:
         """Check a request against its contract; return the signature and where its arrays are."""
+        from nbx_registry.describe import describe
+
         contract = self.catalog.op(op)
         given, attributes = contract.arguments(tensors, attributes)
         places: set[str] = set()
         specs = [
-            _describe(f"{op}: {p.name}", v, places, p.is_list) for p, v in zip(contract.tensors, given, strict=True)
+            describe(f"{op}: {p.name}", v, places, p.is_list) for p, v in zip(contract.tensors, given, strict=True)
         ]
         if len(places) > 1:
             raise SignatureError(f"{op}: arrays on several devices: {', '.join(sorted(places))}")
@@ -202,6 +233,9 @@ class Registry:
         Raises `SignatureError` for a request that does not fit; `MissingFact` only when a figure is asked for whose
         fact nobody stated.
         """
+        from nbx_registry.price import Price
+        from nbx_registry.program import workspace_of
+
         signature, _ = self.signature(op, *tensors, **attributes)
         cost = signature.op.cost(signature)
         if device is None:
@@ -265,10 +299,14 @@ class Registry:
         **attributes: Any,
     ) -> Bound:
         """Bind an op to arrays: call the result again and again. Outputs not given in ``out`` are allocated once."""
+        from nbx_registry.bound import Bound
+
         return Bound(self.dispatcher(op), tensors, attributes, out, device, kernel, require)
 
     def dispatcher(self, op: str) -> Dispatcher:
         """Return the dispatcher of an op. Raises `UnknownName` with the nearest."""
+        from nbx_registry.dispatch import Dispatcher
+
         contract = self.catalog.op(op)
         with self._lock:
             found = self._dispatchers.get(contract.id)
@@ -285,6 +323,8 @@ class Registry:
         found = self._programs.get(key)
         if found is not None:
             return found
+        from nbx_registry.program import build
+
         with self._lock:
             gate = self._making.setdefault(key, threading.RLock())
         try:
@@ -325,6 +365,8 @@ class Registry:
         runtime
             Stands in for the device's own runtime (an emulator).
         """
+        from nbx_registry.program import build
+
         if self.catalog.op(op).id != signature.op.id:
             raise SignatureError(f"the signature is of {signature.op.id}, not of {op}")
         target = self.target(device)
@@ -386,12 +428,17 @@ class Registry:
     @contextmanager
     def profile(self) -> Iterator[Profile]:
         """Time every call made inside the block, each on its own; the profile's ``rows`` say what ran."""
+        from nbx_registry.observe import Profile
+
         with self._observed(Profile()) as profile:
             yield profile
 
     @contextmanager
     def record(self) -> Iterator[Plan]:
         """Write down every kind of call made inside the block."""
+        from nbx_registry.observe import Recorder
+        from nbx_registry.plan import Plan
+
         plan = Plan()
         with self._observed(Recorder(plan)):
             yield plan
@@ -417,6 +464,8 @@ class Registry:
         Refused
             A kernel of the plan may not run here.
         """
+        from nbx_registry.plan import PlanEntry
+
         places = {target.device.id: target for target in reversed(self.live()) if target.device is not None}
         prepared: list[BoundProgram] = []
         for entry in plan:
@@ -437,26 +486,6 @@ class Registry:
         from nbx_registry.ops import Namespace
 
         return Namespace(lambda: self)
-
-
-def _describe(what: str, value: Any, places: set[str], is_list: bool) -> Operand:
-    """Return what stands for a tensor in a signature; where it is an array, note its place."""
-    if is_list and isinstance(value, (list, tuple)):
-        items = cast("Sequence[Any]", value)
-        # Whether each item may stand in a list, the contract says.
-        return tuple(_describe(f"{what}[{i}]", v, places, False) for i, v in enumerate(items))  # pyright: ignore[reportReturnType]
-    if isinstance(value, str):
-        return parse(value)
-    if value is None or isinstance(value, TensorSpec):
-        return value
-    if isinstance(value, WEAK):
-        return weak_spec(value)
-    adapter = interop.adapter(value)
-    if adapter is None:
-        raise interop.not_a_tensor(value, what)
-    value = adapter.take(value)
-    places.add(adapter.place(value))
-    return adapter.spec(value)
 
 
 _default: Registry | None = None
@@ -480,11 +509,5 @@ def set_default(registry: Registry | None) -> Registry | None:
         before, _default = _default, registry
     return before
 
-
-def _runtime_provider(name: str) -> Runtime:
-    return default().runtime(name)
-
-
-tensor.set_runtime_provider(_runtime_provider)
 
 __all__ = ["Registry", "default", "load", "set_default"]

@@ -9,7 +9,6 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, NamedTuple, cast
 
-import ml_dtypes
 import numpy as np
 
 from nbx_registry.dtypes import DType
@@ -48,6 +47,8 @@ def float_format(dtype: DType) -> FloatFormat:
     """Return the numbers of a floating dtype. Raises `SpecError` for any other."""
     if not dtype.floating:
         raise SpecError(f"{dtype.name} is no floating dtype")
+    import ml_dtypes  # milliseconds to import, and many a process never asks
+
     info = cast("Any", ml_dtypes.finfo(dtype.numpy))
     with np.errstate(all="ignore"):
         beyond, minus_zero = np.array([np.inf, -0.0]).astype(dtype.numpy).astype(np.float64)

@@ -68,7 +68,10 @@ class Stream(Protocol):
     handle: Any
     device: int
 
-    def synchronize(self) -> None: ...
+    def synchronize(self) -> None:
+        """Wait until everything enqueued so far is done."""
+        ...
+
     def wait(self, event: Event) -> None:
         """Make later work of this stream wait for ``event``."""
         ...
@@ -77,8 +80,14 @@ class Stream(Protocol):
 class Event(Protocol):
     """A point in a stream."""
 
-    def record(self, stream: Stream) -> None: ...
-    def synchronize(self) -> None: ...
+    def record(self, stream: Stream) -> None:
+        """Mark the point that ``stream`` has been filled up to."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait until the point is reached."""
+        ...
+
     def elapsed_s(self, earlier: Event) -> float:
         """Seconds between two recorded events, both reached."""
         ...
@@ -87,7 +96,9 @@ class Event(Protocol):
 class Graph(Protocol):
     """A captured sequence of launches."""
 
-    def replay(self, stream: Stream) -> None: ...
+    def replay(self, stream: Stream) -> None:
+        """Enqueue everything that was captured, on ``stream``."""
+        ...
 
 
 class Slot(NamedTuple):
@@ -131,7 +142,9 @@ class Runtime(Protocol):
         """Allocate (256-byte aligned or better). Raises `OutOfMemory` with its figures."""
         ...
 
-    def memory(self, device: int) -> MemoryInfo: ...
+    def memory(self, device: int) -> MemoryInfo:
+        """Return what is handed out, pooled and free now, and what was allocated so far."""
+        ...
 
     def copy_in(self, device: int, address: int, source: np.ndarray, stream: Stream | Any = None) -> None:
         """Copy a contiguous host array to ``address``; the source may be reused when this returns."""
@@ -141,23 +154,33 @@ class Runtime(Protocol):
         """Copy from ``address`` into a contiguous host array; complete when this returns."""
         ...
 
-    def copy(self, device: int, target: int, source: int, nbytes: int, stream: Stream | Any = None) -> None: ...
+    def copy(self, device: int, target: int, source: int, nbytes: int, stream: Stream | Any = None) -> None:
+        """Copy within the device."""
+        ...
 
-    def fill(self, device: int, address: int, byte: int, nbytes: int, stream: Stream | Any = None) -> None: ...
+    def fill(self, device: int, address: int, byte: int, nbytes: int, stream: Stream | Any = None) -> None:
+        """Set bytes to one value."""
+        ...
 
-    def default_stream(self, device: int) -> Stream: ...
+    def default_stream(self, device: int) -> Stream:
+        """The stream that work goes to where none is named."""
+        ...
 
     def stream(self, device: int) -> Stream:
         """A new stream that does not synchronise with the default one."""
         ...
 
-    def event(self, device: int) -> Event: ...
+    def event(self, device: int) -> Event:
+        """A new event, not yet recorded."""
+        ...
 
     def delay(self, device: int, stream: Stream, seconds: float) -> None:
         """Keep ``stream`` busy for about that long: conformance proves with it that a kernel is on its stream."""
         ...
 
-    def synchronize(self, device: int) -> None: ...
+    def synchronize(self, device: int) -> None:
+        """Wait until every stream of the device is done."""
+        ...
 
     def load(self, device: int, artifact: Artifact) -> Any:
         """Load compiled code; the result is a `Launch.function` of this runtime."""

@@ -20,11 +20,12 @@ from nbx_registry import digest
 from nbx_registry.catalog import Catalog
 from nbx_registry.composite import Expansion, expand
 from nbx_registry.conditions import Conditions, compile_conditions
-from nbx_registry.decision import NO_EVIDENCE, REQUIRE, Candidate, Decision, Evidence, Fault, Refusal
+from nbx_registry.decision import NO_EVIDENCE, Candidate, Decision, Evidence, Fault, Refusal
 from nbx_registry.errors import NbxError, SignatureError, nearest
 from nbx_registry.evidence import gate, weakest
 from nbx_registry.kernel import Kernel
 from nbx_registry.op import Op
+from nbx_registry.policy import REQUIRE
 from nbx_registry.settings import TunedEntry
 from nbx_registry.signature import Signature
 from nbx_registry.target import Target

@@ -7,7 +7,7 @@ from math import prod
 
 from nbx_registry import dtypes
 from nbx_registry.dtypes import DType
-from nbx_registry.errors import SpecError
+from nbx_registry.errors import SignatureError, SpecError
 
 MAX_RANK = 32
 MAX_EXTENT = 2**62
@@ -155,6 +155,16 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
         strides.append(step)
         step *= max(extent, 1)
     return tuple(reversed(strides))
+
+
+def weak_spec(value: object) -> TensorSpec | None:
+    """Return the spec of a Python scalar given as a tensor (weak in promotion); None for None."""
+    if value is None:
+        return None
+    for kind, dtype in ((bool, "bool"), (int, "int64"), (float, "float64"), (complex, "complex64")):
+        if isinstance(value, kind):
+            return TensorSpec(dtypes.get(dtype), (), weak=True)
+    raise SignatureError(f"{value!r} is no tensor, scalar or None")
 
 
 _SPEC = re.compile(r"\s*([A-Za-z_]\w{0,63})\s*\[([0-9,\s]*)\]\s*((?:;[^;]*)*)\s*\Z")

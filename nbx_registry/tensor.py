@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ import numpy as np
 
 from nbx_registry import dtypes, views
 from nbx_registry.dtypes import DType
-from nbx_registry.errors import NbxError, SignatureError
+from nbx_registry.errors import SignatureError
 from nbx_registry.interop import adapter, capsule
 from nbx_registry.interop.memory import array_at
 from nbx_registry.interop.numpy_arrays import table_dtype
@@ -21,25 +21,14 @@ from nbx_registry.rounding import integer_range, round_to_float
 from nbx_registry.runtime import Buffer, Runtime, Stream
 from nbx_registry.spec import MAX_RANK, TensorSpec
 
-RuntimeProvider = Callable[[str], Runtime]
-
-_provider: RuntimeProvider | None = None
-
-
-def set_runtime_provider(provider: RuntimeProvider | None) -> None:
-    """Say how a runtime is found by name: the registry's way. It raises by name for one that is not installed."""
-    global _provider
-    _provider = provider
-
 
 def _runtime(name: str) -> Runtime:
     if name == "host":
         # By reference, as any runtime is found: the core does not depend on its built-in plugin. Host memory is
         # there whatever a registry was told to block.
         return importlib.import_module("nbx_registry.host.runtime").host_runtime()
-    if _provider is not None:
-        return _provider(name)
-    raise NbxError(f"no registry has been loaded, so only the host is known, not runtime {name!r}; call nbx.load()")
+    # The process's registry, by reference too: it stands above tensors.
+    return importlib.import_module("nbx_registry.registry").default().runtime(name)
 
 
 def split_place(place: str) -> tuple[str, int]:

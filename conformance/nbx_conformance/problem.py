@@ -12,10 +12,9 @@ from nbx_conformance import values
 from nbx_conformance.bench import Array, Value
 from nbx_conformance.cases import Case, Scalar
 from nbx_registry import dtypes
-from nbx_registry.composite import weak_spec
 from nbx_registry.errors import SignatureError
 from nbx_registry.op import Op, Signature
-from nbx_registry.spec import TensorSpec
+from nbx_registry.spec import TensorSpec, weak_spec
 
 
 class Problem:

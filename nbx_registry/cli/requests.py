@@ -10,8 +10,9 @@ import click
 from nbx_registry.cli.arguments import parse
 from nbx_registry.cli.console import figure_bytes, figure_flops, figure_seconds, json_option, lines, print_json, table
 from nbx_registry.cli.main import FAULT, REFUSED, registry
-from nbx_registry.decision import REQUIRE, Decision
+from nbx_registry.decision import Decision
 from nbx_registry.errors import MissingFact
+from nbx_registry.policy import REQUIRE
 from nbx_registry.price import Price
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from nbx_registry import dtypes, tensor
-from nbx_registry.errors import NbxError, SignatureError, UnknownName
+from nbx_registry import dtypes, registry, tensor
+from nbx_registry.errors import SignatureError, UnknownName
 from nbx_registry.host.runtime import HostRuntime, host_runtime
 from nbx_registry.interop.memory import address_of
 from nbx_registry.tensor import Tensor
@@ -44,15 +44,15 @@ class Elsewhere(HostRuntime):
 def elsewhere() -> Iterator[Elsewhere]:
     runtime = Elsewhere()
 
-    def provide(name: str) -> Elsewhere:
-        if name != "elsewhere":
-            raise UnknownName.of("runtime", name, ["elsewhere"])
-        return runtime
+    class Only:
+        def runtime(self, name: str) -> Elsewhere:
+            if name not in ("elsewhere", "cuda"):
+                raise UnknownName.of("runtime", name, ["elsewhere", "cuda"])
+            return runtime
 
-    kept = tensor._provider
-    tensor.set_runtime_provider(provide)
+    kept = registry.set_default(Only())
     yield runtime
-    tensor.set_runtime_provider(kept)
+    registry.set_default(kept)
 
 
 @pytest.mark.parametrize("dtype", dtypes.TABLE)
@@ -76,15 +76,9 @@ def test_empty_refuses_by_name() -> None:
     assert tensor.empty(5).shape == (5,)
 
 
-def test_without_a_registry_only_the_host_is_known() -> None:
-    kept = tensor._provider
-    tensor.set_runtime_provider(None)
-    try:
-        with pytest.raises(NbxError, match=r"'cuda'.*nbx.load\(\)"):
-            tensor.empty((2,), device="cuda:0")
-        assert tensor.empty((2,)).runtime is host_runtime()
-    finally:
-        tensor.set_runtime_provider(kept)
+def test_the_host_needs_no_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "default", lambda: pytest.fail("the registry was loaded"))
+    assert tensor.empty((2,)).runtime is host_runtime()
 
 
 def test_asarray_shares_what_is_right_already() -> None:
@@ -226,6 +220,41 @@ def test_dlpack_refuses_what_it_cannot_say(elsewhere: Elsewhere) -> None:
     with pytest.raises(BufferError):
         tensor.asarray(frozen).__dlpack__()
     assert np.from_dlpack(tensor.asarray(frozen)).flags.writeable is False
+
+
+def test_device_tensors_travel_as_such_through_dlpack(elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over host memory that is said to be a GPU's: nothing on the way reads it."""
+    waited: list[object] = []
+
+    class Stream:
+        handle = 0
+        device = 0
+
+        def synchronize(self) -> None:
+            waited.append(self)
+
+    own = Stream()
+    monkeypatch.setattr(elsewhere, "default_stream", lambda device: own)
+    t = tensor.asarray(np.arange(6).reshape(2, 3), "bfloat16", device="cuda:1")[:, 1:]
+    given: list[object] = []
+
+    class Library:
+        def __dlpack__(self, *, stream: object = None, **exchange: object) -> object:
+            given.append(stream)
+            return t.__dlpack__(**exchange)  # type: ignore[arg-type]
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return t.__dlpack_device__()
+
+    assert Library().__dlpack_device__() == (2, 1)
+    back = tensor.from_dlpack(Library())
+    assert (back.device, back.dtype, back.shape, back.strides) == ("cuda:1", t.dtype, (2, 2), (3, 1))
+    assert (back.address, back.runtime, back.readonly) == (t.address, elsewhere, True)
+    assert back.numpy().astype(int).tolist() == [[1, 2], [4, 5]]
+    # The exporter is told the stream, the default one by DLPack's name for it; the export waits for its own.
+    assert (given, waited) == ([1], [own])
+    t.__dlpack__(stream=-1)
+    assert waited == [own]
 
 
 def test_there_and_back(elsewhere: Elsewhere) -> None:
