@@ -193,7 +193,8 @@ def test_a_plugins_fault_exits_1_with_its_traceback_and_not_with_ours(
 ) -> None:
     with_plugins(Raising())
     monkeypatch.setenv("NBX_REQUIRE", "any")
-    words = ("price", "sqrt", "float32[63]", "--device", "cpu")
+    # Whatever is checked goes before it, so it is the only one left.
+    words = ("--block", "nbx-host/sqrt/numpy", "price", "sqrt", "float32[63]", "--device", "cpu")
     result = run(*words)
     assert result.exit_code == 1
     assert "nbx-raising/sqrt/one" in result.output
