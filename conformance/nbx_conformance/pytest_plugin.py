@@ -1,9 +1,12 @@
-"""The pytest plugin: options of a run, one test for a kernel and a case, a table, and the bundle at the end."""
+"""The pytest plugin: options of a run, one test for a kernel and a case, a table, and the bundle at the end.
+
+Records travel with pytest's reports, so that a run spread over processes by pytest-xdist is judged as a whole.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +17,85 @@ if TYPE_CHECKING:
     from nbx_conformance.runner import Item
     from nbx_conformance.session import Session
 
-_SESSIONS = pytest.StashKey["dict[int, list[Session]]"]()
-_FAILED = pytest.StashKey["list[str]"]()
-_WRITTEN = pytest.StashKey[str]()
+PROPERTY = "nbx_record"
+"""The name under which a report carries what its trial found."""
+
+
+class Collector:
+    """The runs of one pytest session, each by its test function and device, and what is wrong with them as wholes."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.runs: dict[str, Session] = {}
+        self.failed: list[str] = []
+        self.written = ""
+
+    @property
+    def part(self) -> bool:
+        """Whether this process has a part of the trials only."""
+        return hasattr(self.config, "workerinput")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take in a trial's record, made here or in another process."""
+        from nbx_conformance.options import Options
+        from nbx_conformance.runner import Record
+        from nbx_conformance.session import Session
+
+        for name, value in report.user_properties if report.when == "call" else ():
+            if name == PROPERTY:
+                found: Any = value
+                key = found["run"]
+                if key not in self.runs:
+                    self.runs[key] = Session(Options(**found["options"]))
+                self.runs[key].add(Record(**found["record"]))
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Fail a run that measured nothing about a kernel, and write the bundle."""
+        if not self.part:
+            from nbx_conformance.session import unmeasured
+
+            for run in self.runs.values():
+                for kernel in unmeasured(run.verdicts()):
+                    self.failed.append(f"nothing was measured about {kernel}: it refused every case on {run.route}")
+            out = self.config.getoption("--nbx-out")
+            if out is not None:
+                self.failed += self._write(Path(out))
+            if self.failed and session.exitstatus == pytest.ExitCode.OK:
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        for run in self.runs.values():
+            run.close()
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print a table for each run, and what failed beside its tests."""
+        from nbx_conformance.report import table
+
+        for run in self.runs.values():
+            if run.records:
+                terminalreporter.section(f"conformance on {run.route}", sep="-")
+                for line in table(run):
+                    terminalreporter.write_line(line)
+        if self.written:
+            terminalreporter.write_line(self.written)
+        for problem in self.failed:
+            terminalreporter.write_line(problem, red=True)
+
+    def _write(self, out: Path) -> list[str]:
+        from nbx_conformance.bundle import write
+        from nbx_registry.errors import NbxError
+
+        if len(self.runs) != 1:
+            return [f"{out} is not written: a bundle holds one run, and there are {len(self.runs)}; name one device"]
+        try:
+            (run,) = self.runs.values()
+            written, left_out = write(run, out)
+        except NbxError as error:
+            return [f"{out} is not written: {error}"]
+        names = ", ".join(sorted(written.records))
+        self.written = f"{out}: {out.stat().st_size} bytes, digest {written.digest[:16]}: {names}"
+        return [f"not in {out}: {problem}" for problem in left_out]
+
+
+_COLLECTOR = pytest.StashKey[Collector]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -31,6 +110,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--nbx-out", metavar="FILE", help="write what was found into this bundle")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Start collecting."""
+    config.stash[_COLLECTOR] = Collector(config)
+    config.pluginmanager.register(config.stash[_COLLECTOR], "nbx-conformance-collector")
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Give a suite's function one parameter for each trial."""
     from nbx_conformance.pytest_suite import MARK
@@ -41,65 +126,23 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     from nbx_conformance.session import sessions
     from nbx_registry.errors import NbxError
 
-    config = metafunc.config
-    known = config.stash.setdefault(_SESSIONS, {})
     try:
-        found = known.setdefault(id(metafunc.function), sessions(_overridden(options, config)))
+        found = sessions(_overridden(options, metafunc.config))
         trials = [(session, item) for session in found for item in session.items]
     except NbxError as error:
-        known.pop(id(metafunc.function), None)
         metafunc.parametrize("nbx_trial", [_failing(str(error))], ids=["nothing-measured"])
         return
     if not trials:
         metafunc.parametrize("nbx_trial", [_failing(_nothing(found))], ids=["nothing-measured"])
         return
+    keys = {id(session): f"{metafunc.definition.nodeid}@{session.options.device}" for session in found}
+    metafunc.config.stash[_COLLECTOR].runs.update((keys[id(session)], session) for session in found)
     prefix = len(found) > 1
     metafunc.parametrize(
         "nbx_trial",
-        [_trial(session, item) for session, item in trials],
+        [_trial(keys[id(session)], session, item) for session, item in trials],
         ids=[f"{session.options.device}/{item.id}" if prefix else item.id for session, item in trials],
     )
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail a run that measured nothing about a kernel, and write the bundle."""
-    config = session.config
-    failed = config.stash.setdefault(_FAILED, [])
-    if hasattr(config, "workerinput"):
-        # A part of a run under pytest-xdist knows only its own trials.
-        return
-    from nbx_conformance.session import unmeasured
-
-    found = _sessions(config)
-    for run in found:
-        for kernel in unmeasured(run.verdicts()):
-            failed.append(f"nothing was measured about {kernel}: it refused every case on {run.route}")
-    out = config.getoption("--nbx-out")
-    if out is not None:
-        failed += _write(config, found, Path(out))
-    for run in found:
-        run.close()
-    if failed and session.exitstatus == pytest.ExitCode.OK:
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print a table for each session, and what failed beside its tests."""
-    from nbx_conformance.report import table
-
-    for run in _sessions(config):
-        if run.records:
-            terminalreporter.section(f"conformance on {run.route}", sep="-")
-            for line in table(run):
-                terminalreporter.write_line(line)
-    if _WRITTEN in config.stash:
-        terminalreporter.write_line(config.stash[_WRITTEN])
-    for problem in config.stash.setdefault(_FAILED, []):
-        terminalreporter.write_line(problem, red=True)
-
-
-def _sessions(config: pytest.Config) -> list[Session]:
-    return [session for found in config.stash.setdefault(_SESSIONS, {}).values() for session in found]
 
 
 def _overridden(options: Options, config: pytest.Config) -> Options:
@@ -116,12 +159,14 @@ def _overridden(options: Options, config: pytest.Config) -> Options:
     return replace(options, **given)
 
 
-def _trial(session: Session, item: Item) -> Callable[[pytest.FixtureRequest], None]:
+def _trial(key: str, session: Session, item: Item) -> Callable[[pytest.FixtureRequest], None]:
     def run(request: pytest.FixtureRequest) -> None:
         from nbx_conformance.report import failure
 
         record = session.run(item)
-        request.node.user_properties.append(("nbx_verdict", record.verdict))
+        options = {name: value for name, value in vars(session.options).items() if name != "extra"}
+        found = {"run": key, "options": options, "record": asdict(record)}
+        request.node.user_properties.append((PROPERTY, found))
         if record.verdict in ("fail", "error"):
             pytest.fail(failure(session, item, record), pytrace=False)
 
@@ -140,18 +185,3 @@ def _nothing(found: list[Session]) -> str:
     asked = found[0].options
     named = ", ".join([*asked.plugins, *asked.ops, *asked.kernels]) or "all plugins"
     return f"nothing was measured: {named} have no kernel that can be tried on {found[0].route}"
-
-
-def _write(config: pytest.Config, found: list[Session], out: Path) -> list[str]:
-    from nbx_conformance.bundle import write
-    from nbx_registry.errors import NbxError
-
-    if len(found) != 1:
-        return [f"{out} is not written: a bundle holds one run, and there are {len(found)}; name one device"]
-    try:
-        written, left_out = write(found[0], out)
-        names = ", ".join(sorted(written.records))
-        config.stash[_WRITTEN] = f"{out}: {out.stat().st_size} bytes, digest {written.digest[:16]}: {names}"
-    except NbxError as error:
-        return [f"{out} is not written: {error}"]
-    return [f"not in {out}: {problem}" for problem in left_out]

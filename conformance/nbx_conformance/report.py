@@ -9,7 +9,7 @@ from typing import cast
 from nbx_conformance.runner import Item, Record
 from nbx_conformance.session import Session
 
-_HEAD = ("kernel", "op", "passed", "refused", "failed", "errors", "ulp (99 %)", "of bound", "seconds", "verdict")
+_HEAD = ("kernel", "op", "passed", "refused", "failed", "errors", "relative L2", "of bound", "seconds", "verdict")
 
 
 def table(session: Session) -> Iterator[str]:
@@ -19,14 +19,14 @@ def table(session: Session) -> Iterator[str]:
     for kernel, records in session.by_kernel().items():
         counted = Counter(record.verdict for record in records)
         profiles = [record.profile for record in records if record.profile]
-        ulp = max((profile["ulp"][1] for profile in profiles), default=0.0)
+        norm = max((profile["l2"] for profile in profiles), default=0.0)
         share = max((profile["share"] for profile in profiles), default=0.0)
         rows.append(
             (
                 kernel,
-                session.registry.catalog.kernel(kernel).op,
+                records[0].op,
                 *(str(counted[verdict]) for verdict in ("pass", "refused", "fail", "error")),
-                f"{ulp:.3g}" if profiles else "exact",
+                f"{norm:.2g}" if profiles else "exact",
                 f"{share:.0%}" if share <= 1000 else "beyond",
                 f"{sum(record.seconds for record in records):.1f}",
                 verdicts[kernel],

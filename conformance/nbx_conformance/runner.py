@@ -60,6 +60,7 @@ class Record:
         What the compiler said, a row for each launch.
     """
 
+    op: str
     kernel: str
     case: str
     seed: int
@@ -72,25 +73,6 @@ class Record:
     built: Sequence[Mapping[str, Any]] = ()
     view: bool = False
     """Whether the answer was a view, so that nothing was launched."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON, what is empty left out."""
-        found: dict[str, Any] = {
-            "case": self.case,
-            "seed": self.seed,
-            "verdict": self.verdict,
-            "checks": {verdict: list(names) for verdict, names in self.checks.items()},
-            "seconds": round(self.seconds, 3),
-        }
-        if self.details:
-            found["details"] = dict(self.details)
-        if self.profile:
-            found["profile"] = dict(self.profile)
-        if self.output is not None:
-            found["output_digest"] = self.output
-        if self.view:
-            found["view"] = True
-        return found
 
 
 def case_table(registry: Registry) -> CaseTable:
@@ -154,6 +136,7 @@ def _execute(site: Site, item: Item) -> Record:
     for outcome in outcomes:
         checks.setdefault(outcome.verdict, []).append(outcome.check)
     return Record(
+        op=item.kernel.op,
         kernel=item.kernel.id,
         case=item.case.id,
         seed=item.case.seed,

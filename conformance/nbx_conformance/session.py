@@ -75,12 +75,7 @@ class Session:
 
     def run(self, item: Item) -> Record:
         """Try one kernel on one case, here or in the process that the route needs."""
-        if self.route.apart:
-            if self._worker is None:
-                self._worker = Worker(self.options, self.route.via, self.route.environment or {})
-            record = self._worker.run(item)
-        else:
-            record = runner.execute(self.site, item)
+        record = self._apart().run(item) if self.route.apart else runner.execute(self.site, item)
         self.add(record)
         return record
 
@@ -89,12 +84,10 @@ class Session:
         self.records[record.kernel, record.case] = record
 
     def by_kernel(self) -> Mapping[str, list[Record]]:
-        """Return the records of each kernel tried, in the order of the items."""
+        """Return the records of each kernel tried, by op and id; a kernel's in the order in which they came."""
         found: dict[str, list[Record]] = {}
-        for item in self.items:
-            record = self.records.get((item.kernel.id, item.case.id))
-            if record is not None:
-                found.setdefault(item.kernel.id, []).append(record)
+        for record in sorted(self.records.values(), key=lambda record: (record.op, record.kernel)):
+            found.setdefault(record.kernel, []).append(record)
         return found
 
     def verdicts(self) -> Mapping[str, KernelVerdict]:
@@ -104,11 +97,16 @@ class Session:
     def versions(self) -> Mapping[str, str]:
         """Return the versions of driver and toolkit that the run rests on."""
         if self.route.apart:
-            return self._worker.versions() if self._worker is not None else {}
+            return self._apart().versions()
         if self.site.emulator is not None:
             return dict(self.site.emulator.devices()[0].versions)
         live = self.site.target.live
         return dict(live.versions) if live is not None else {}
+
+    def _apart(self) -> Worker:
+        if self._worker is None:
+            self._worker = Worker(self.options, self.route.via, self.route.environment or {})
+        return self._worker
 
     def close(self) -> None:
         """End the process that trials ran in, if there is one."""

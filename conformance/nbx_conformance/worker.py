@@ -42,6 +42,7 @@ class Worker:
         answer = self._ask({"kernel": item.kernel.id, "op": item.case.op, "case": item.case.id})
         if isinstance(answer, str):
             return Record(
+                op=item.kernel.op,
                 kernel=item.kernel.id,
                 case=item.case.id,
                 seed=item.case.seed,
@@ -52,7 +53,8 @@ class Worker:
         return Record(**answer)
 
     def versions(self) -> Mapping[str, str]:
-        """Return the versions that the process reported when it started."""
+        """Return the versions that the process reports when it starts."""
+        self._started()
         return self._versions
 
     def close(self) -> None:
