@@ -9,6 +9,7 @@ from click.testing import Result
 
 import nbx_registry as nbx
 from nbx_registry.decision import CODES
+from nbx_registry.errors import PluginFault
 
 Run = Callable[..., Result]
 
@@ -171,35 +172,53 @@ def test_doctor_measures_the_host(run: Run, run_json: Callable[..., Any], monkey
 
 
 class Raising:
-    """A kernel whose binder raises."""
+    """A kernel whose condition divides by zero."""
 
     name = "nbx-raising"
     NBX_HOOKS = 1
 
     @nbx.hookimpl
     def nbx_register_kernels(self) -> list[nbx.Kernel]:
-        def bind(_: object) -> nbx.Launch:
-            raise RuntimeError("a bug of the plugin")
-
         return [
             nbx.Kernel(
-                id="nbx-raising/sqrt/one", op="sqrt@1", backend="numpy", runtimes=("host",), bind=bind, preference=10**6
+                id="nbx-raising/softmax/one",
+                op="softmax@1",
+                backend="numpy",
+                runtimes=("host",),
+                bind="nbx_raising:bind",
+                when=("1 // (x.size - 63) > 0",),
             )
         ]
 
 
-def test_a_plugins_fault_exits_1_with_its_traceback_and_not_with_ours(
-    run: Run, with_plugins: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+def test_explain_exits_1_where_a_condition_raises_and_shows_the_plugins_traceback(
+    run: Run, run_json: Callable[..., Any], with_plugins: Callable[..., None]
 ) -> None:
     with_plugins(Raising())
-    monkeypatch.setenv("NBX_REQUIRE", "any")
-    # Whatever is checked goes before it, so it is the only one left.
-    words = ("--block", "nbx-host/sqrt/numpy", "price", "sqrt", "float32[63]", "--device", "cpu")
+    words = ("explain", "softmax", "float32[63]", "--require", "any")
     result = run(*words)
     assert result.exit_code == 1
-    assert "nbx-raising/sqrt/one" in result.output
-    assert "RuntimeError: a bug of the plugin" in result.output
-    assert run("--block", "nbx-raising/sqrt/one", *words).exit_code == 0
+    assert "nbx-raising" in result.stdout
+    assert "ZeroDivisionError" in result.stderr
+    assert run_json(*words)["faults"][0]["plugin"] == "nbx-raising"
+    assert run("--block", "nbx-raising/softmax/one", *words).exit_code == 0
+
+
+def test_a_fault_exits_1_with_the_traceback_of_its_cause(
+    run: Run, run_json: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(block: object) -> nbx.Registry:
+        try:
+            raise RuntimeError("a bug of the plugin")
+        except RuntimeError as error:
+            raise PluginFault("binding raised RuntimeError", plugin="nbx-raising") from error
+
+    monkeypatch.setattr(nbx, "load", load)
+    result = run("ops")
+    assert result.exit_code == 1
+    assert "error: binding raised RuntimeError" in result.stderr
+    assert "RuntimeError: a bug of the plugin" in result.stderr
+    assert run_json("ops")["error"]["code"] == "PLUGIN_FAULT"
 
 
 def test_commands_whose_distribution_is_absent_say_how_to_install_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
