@@ -76,8 +76,12 @@ def test_a_failure_names_check_place_and_the_command_that_shows_it_again(tmp_pat
     assert again in done.stdout
 
 
-def test_a_kernel_that_refuses_everything_fails_the_run(tmp_path: Path) -> None:
-    done = pytest_on(tmp_path, HOSTILE.format(when=', when=("x.dtype in (float8_e5m2,)",)'), "-k", "awkward")
+@pytest.mark.parametrize("spread", [(), ("-n", "2")], ids=["one-process", "two-processes"])
+def test_a_kernel_that_refuses_everything_fails_the_run(tmp_path: Path, spread: tuple[str, ...]) -> None:
+    if spread:
+        pytest.importorskip("xdist")
+    source = HOSTILE.format(when=', when=("x.dtype in (float8_e5m2,)",)')
+    done = pytest_on(tmp_path, source, "-k", "awkward", *spread)
     assert done.returncode == 1
     assert "nothing was measured about nbx-wrong/sqrt/it" in done.stdout
 
