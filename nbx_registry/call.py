@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -16,9 +16,7 @@ from nbx_registry.errors import NbxError, SignatureError
 from nbx_registry.guards import out_of_range
 from nbx_registry.interop import Adapter
 from nbx_registry.program import BoundProgram
-
-if TYPE_CHECKING:
-    from nbx_registry.registry import Registry
+from nbx_registry.programs import Programs
 
 
 @dataclass(eq=False, slots=True)
@@ -102,11 +100,11 @@ class ListCall:
 class DirectCall:
     """NumPy arrays straight into one function of the host."""
 
-    __slots__ = ("_advance", "_dtype", "_extent", "_function", "_registry", "_whole", "bound")
+    __slots__ = ("_advance", "_dtype", "_extent", "_function", "_programs", "_whole", "bound")
 
-    def __init__(self, registry: Registry, shape: CallShape, function: Callable[..., Any]) -> None:
+    def __init__(self, programs: Programs, shape: CallShape, function: Callable[..., Any]) -> None:
         self.bound = shape.bound
-        self._registry = registry
+        self._programs = programs
         self._function = function
         self._advance = shape.counter.advance
         spec = shape.bound.signature.outputs[0]
@@ -153,7 +151,7 @@ class DirectCall:
         integers = [value for value in args if type(value) is int]
         if isinstance(error, OverflowError) and integers:
             return out_of_range(signature.op.name, integers, signature.outputs[0].dtype.name)
-        return self._registry.fault(self.bound.choice.kernel, error)
+        return self._programs.fault(self.bound.choice.kernel, error)
 
 
 class ViewCall:

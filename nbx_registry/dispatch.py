@@ -117,7 +117,7 @@ class Dispatcher:
             else:
                 given.append((param.name, value))
         adapters = [self._adapter(name, value) for name, value in given]
-        outs = self._outs(out)
+        outs = [] if out is None else self._outs(out)
         place = self._place(given, adapters, outs, device)
         specs: list[Any] = [
             weak_spec(value) if adapter is None else adapter.spec(value)
@@ -133,7 +133,7 @@ class Dispatcher:
         target = registry.target(place)
         if target.live is None and target.device is not None:
             raise SignatureError(f"{op.name}: {place} is a product; a call runs on a live device (cpu, cuda:0)")
-        bound = registry.program(signature, target, registry.require(require), kernel)
+        bound = registry.programs.get(signature, target, registry.require(require), kernel)
         if out is not None:
             out_adapters = [adapter for _, adapter in outs]
         else:
@@ -141,8 +141,9 @@ class Dispatcher:
             like = next((adapter for adapter in adapters if adapter is not None), own)
             out_adapters = [like] * len(op.outputs)
         names = [name for name, _ in given]
-        counter = registry.counter(bound)
-        return make_call(registry, CallShape(bound, counter, names, adapters, out_adapters, place, out is not None))
+        counter = registry.programs.counter(bound)
+        shape = CallShape(bound, counter, names, adapters, out_adapters, place, out is not None)
+        return make_call(registry.programs, shape)
 
     def _adapter(self, name: str, array: Any) -> Adapter | None:
         if array is None or type(array) in WEAK:
@@ -193,8 +194,6 @@ class Dispatcher:
 
     def _outs(self, out: Any) -> list[tuple[Any, Adapter]]:
         """Return each array of ``out=`` with its adapter."""
-        if out is None:
-            return []
         name, expected = self.op.name, len(self.op.outputs)
         given: Sequence[Any] = out if isinstance(out, tuple) else (out,)
         if len(given) != expected:

@@ -5,26 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nbx_registry.call import Call, CallShape, DirectCall, Fixed, ListCall, ViewCall, flat
 from nbx_registry.errors import NbxError, SignatureError
 from nbx_registry.guards import Guard, guards_of
 from nbx_registry.interop.numpy_arrays import NumpyAdapter
+from nbx_registry.programs import Programs
 from nbx_registry.runtime import Slot
 
-if TYPE_CHECKING:
-    from nbx_registry.registry import Registry
 
-
-def make_call(registry: Registry, shape: CallShape) -> Call:
+def make_call(programs: Programs, shape: CallShape) -> Call:
     """Return the shortest call for a shape."""
-    call = _flat_call(registry, shape)
+    call = _flat_call(programs, shape)
     lists = any(isinstance(operand, tuple) for operand in shape.bound.signature.tensors)
     return ListCall(call) if lists else call
 
 
-def _flat_call(registry: Registry, shape: CallShape, *, aligned: bool = False) -> Call:
+def _flat_call(programs: Programs, shape: CallShape, *, aligned: bool = False) -> Call:
     """Return the call that takes the tensors of lists in a row with the others.
 
     ``aligned`` says that the program was bound for the alignment its operands have, so that they need no look.
@@ -32,15 +30,15 @@ def _flat_call(registry: Registry, shape: CallShape, *, aligned: bool = False) -
     bound = shape.bound
     if bound.view is not None:
         return ViewCall(shape)
-    decide = partial(registry.decide_again, bound)
+    decide = partial(programs.decision, bound)
     guards = guards_of(bound, place=shape.place, out_given=shape.out_given, decide=decide)
     function = getattr(bound.program, "function", None)
     if function is not None and not guards and _plain(shape):
-        return DirectCall(registry, shape, function)
+        return DirectCall(programs, shape, function)
     doubts = [guard.doubt() for guard in guards]
     if not aligned and None not in doubts and _compilable(shape):
-        return AddressCall(registry, shape, guards)
-    return GeneralCall(registry, shape, guards, aligned=aligned)
+        return AddressCall(programs, shape, guards)
+    return GeneralCall(programs, shape, guards, aligned=aligned)
 
 
 class GeneralCall:
@@ -52,7 +50,7 @@ class GeneralCall:
         "_guards",
         "_like",
         "_others",
-        "_registry",
+        "_programs",
         "_shape",
         "_simple",
         "_stream",
@@ -61,9 +59,9 @@ class GeneralCall:
         "bound",
     )
 
-    def __init__(self, registry: Registry, shape: CallShape, guards: Sequence[Guard], *, aligned: bool = False) -> None:
+    def __init__(self, programs: Programs, shape: CallShape, guards: Sequence[Guard], *, aligned: bool = False) -> None:
         self.bound = bound = shape.bound
-        self._registry = registry
+        self._programs = programs
         self._shape = shape
         self._guards = guards
         array = bound.runtime is not None and bound.runtime.operands == "array"
@@ -107,7 +105,7 @@ class GeneralCall:
             except (NbxError, MemoryError):
                 raise
             except Exception as error:
-                raise self._registry.fault(bound.choice.kernel, error) from error
+                raise self._programs.fault(bound.choice.kernel, error) from error
         return _result(made)
 
     def fix(self, args: Sequence[Any], out: Any, /) -> Fixed:
@@ -168,10 +166,10 @@ class GeneralCall:
         key = tuple(aligns)
         call = self._others.get(key)
         if call is None:
-            registry = self._registry
-            bound = registry.realigned(self.bound, key)
-            shape = replace(self._shape, bound=bound, counter=registry.counter(bound))
-            call = self._others[key] = _flat_call(registry, shape, aligned=True)
+            programs = self._programs
+            bound = programs.realigned(self.bound, key)
+            shape = replace(self._shape, bound=bound, counter=programs.counter(bound))
+            call = self._others[key] = _flat_call(programs, shape, aligned=True)
         return call
 
 
@@ -180,8 +178,8 @@ class AddressCall(GeneralCall):
 
     __slots__ = ("run",)
 
-    def __init__(self, registry: Registry, shape: CallShape, guards: Sequence[Guard]) -> None:
-        super().__init__(registry, shape, guards)
+    def __init__(self, programs: Programs, shape: CallShape, guards: Sequence[Guard]) -> None:
+        super().__init__(programs, shape, guards)
         bound = shape.bound
         assert bound.program is not None
         outputs = bound.signature.outputs

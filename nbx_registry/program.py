@@ -130,7 +130,7 @@ def build(
     view: View | None = None
     if choice.expansion is None and not choice.kernel.workspace:
         answer = _bind(choice, signature, target, runtime, live)
-        launches, view = ((), answer) if isinstance(answer, View) else (tuple(answer), None)
+        launches, view = ((), answer) if isinstance(answer, View) else (answer, None)
     else:
         workspace = tuple(workspace_of(choice, signature))
         builder = _Builder(target, runtime, live, {slot.name: slot.spec for slot in (*slots, *workspace)})
@@ -254,7 +254,7 @@ class _Builder:
 
 def _bind(
     choice: Choice, signature: Signature, target: Target, runtime: Runtime | None, live: LiveDevice | None
-) -> View | Sequence[Launch]:
+) -> View | tuple[Launch, ...]:
     kernel = choice.kernel
     binder = load(kernel.bind) if isinstance(kernel.bind, str) else kernel.bind
     assert target.device is not None
@@ -273,13 +273,15 @@ def _bind(
     except Exception as error:
         message = f"binding {kernel.id!r} to {signature} raised {type(error).__name__}: {error}"
         raise _fault(kernel, message) from error
+    if isinstance(result, Launch):
+        return (result,)
     if isinstance(result, View):
         _check_view(kernel, result, signature)
         return result
-    launches: list[Any] = list(result) if isinstance(result, (list, tuple)) else [result]
+    launches: list[Any] = list(result) if isinstance(result, (list, tuple)) else [None]
     if not all(isinstance(launch, Launch) for launch in launches):
         raise _fault(kernel, f"binding {kernel.id!r} returned {result!r}; it must return a Launch, several, or a View")
-    return launches
+    return tuple(launches)
 
 
 def _fault(kernel: Kernel, message: str) -> PluginFault:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -13,14 +12,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 # What deciding, binding and running need is imported by the methods that do so: nbx.load() costs what registering does.
 from nbx_registry import environment, plugins
 from nbx_registry.catalog import Catalog
-from nbx_registry.errors import NbxError, PluginFault, Refused, SignatureError, UnknownName
+from nbx_registry.errors import NbxError, SignatureError, UnknownName
 from nbx_registry.kernel import Kernel
 from nbx_registry.plugins import Plugin
 
 if TYPE_CHECKING:
     from nbx_registry.bound import Bound
     from nbx_registry.call import Call
-    from nbx_registry.counters import Counter, Counters, Ran
+    from nbx_registry.counters import Counters, Ran
     from nbx_registry.decision import Decision, Evidence
     from nbx_registry.device import Device
     from nbx_registry.devicetable import DeviceTable
@@ -30,15 +29,13 @@ if TYPE_CHECKING:
     from nbx_registry.plan import Plan
     from nbx_registry.price import Price
     from nbx_registry.program import BoundProgram
+    from nbx_registry.programs import Programs
     from nbx_registry.runtime import LiveDevice, Runtime
-    from nbx_registry.selection import Choice, Selector
+    from nbx_registry.selection import Selector
     from nbx_registry.signature import Signature
     from nbx_registry.target import Target, Targets
 
 Made = TypeVar("Made")
-
-PROGRAM_LIMIT = 4096
-"""How many bound programs a registry remembers."""
 
 
 def load(block: Iterable[str] = (), plugins: Sequence[Any] = (), require: str | None = None) -> Registry:
@@ -77,10 +74,8 @@ class Registry:
         self.catalog = catalog
         self.observer: Observer | None = None
         self.default_require = require
-        self._programs: OrderedDict[tuple[object, ...], BoundProgram] = OrderedDict()
         self._dispatchers: dict[str, Dispatcher] = {}
         self._prepare: dict[str, Callable[..., tuple[Call, tuple[Any, ...]]]] = {}
-        self._making: dict[tuple[object, ...], threading.RLock] = {}
         self._lock = threading.RLock()
         self._parts: dict[str, Any] = {}
 
@@ -96,6 +91,13 @@ class Registry:
         from nbx_registry.selection import Selector
 
         return self._once("selector", lambda: Selector(self.catalog))
+
+    @cached_property
+    def programs(self) -> Programs:
+        """What was bound so far."""
+        from nbx_registry.programs import Programs
+
+        return self._once("programs", lambda: Programs(self.catalog, self._selector, self.counters))
 
     @cached_property
     def _targets(self) -> Targets:
@@ -314,40 +316,6 @@ class Registry:
                 found = self._dispatchers[contract.id] = Dispatcher(self, contract)
         return found
 
-    def program(self, signature: Signature, target: Target, require: str, pin: str | None) -> BoundProgram:
-        """Return the bound program of a signature, made if new.
-
-        Raises `Refused` with the whole decision, or `PluginFault`.
-        """
-        key = (signature.op.id, signature.key, target, require, pin)
-        found = self._programs.get(key)
-        if found is not None:
-            return found
-        from nbx_registry.program import build
-
-        with self._lock:
-            gate = self._making.setdefault(key, threading.RLock())
-        try:
-            # Who asks for the same at the same time waits, rather than compile it once more.
-            with gate:
-                found = self._programs.get(key)
-                if found is None:
-                    found = build(self._choose(signature, target, require, pin), signature, target, require, pin)
-                    with self._lock:
-                        while len(self._programs) >= PROGRAM_LIMIT:
-                            self._programs.popitem(last=False)
-                        self._programs[key] = found
-                return found
-        finally:
-            with self._lock:
-                self._making.pop(key, None)
-
-    def _choose(self, signature: Signature, target: Target, require: str, pin: str | None) -> Choice:
-        choice = self._selector.choose(signature, target, require, pin)
-        if choice is None:
-            raise self._why_not(self._selector.decide(signature, target, require, pin))
-        return choice
-
     def bind_specs(
         self,
         op: str,
@@ -370,58 +338,12 @@ class Registry:
         if self.catalog.op(op).id != signature.op.id:
             raise SignatureError(f"the signature is of {signature.op.id}, not of {op}")
         target = self.target(device)
-        choice = self._choose(signature, target, require, kernel)
+        choice = self.programs.choose(signature, target, require, kernel)
         return build(choice, signature, target, require, kernel, runtime)
-
-    def realigned(self, bound: BoundProgram, aligns: Sequence[int]) -> BoundProgram:
-        """Return the program for operands that are aligned as given, parameters first, then outputs.
-
-        It is decided anew: another kernel may be the one that takes them. Raises as `program`.
-        """
-        signature = bound.signature
-        given = iter(aligns)
-        tensors = [
-            tuple(spec.aligned(next(given)) for spec in operand)
-            if isinstance(operand, tuple)
-            else None
-            if operand is None
-            else operand.aligned(next(given))
-            for operand in signature.tensors
-        ]
-        changed = signature.op.signature(tensors, signature.attributes)
-        changed.outputs = tuple(spec.aligned(next(given)) for spec in signature.outputs)
-        return self.program(changed, bound.target, bound.require, bound.pin)
-
-    def decide_again(self, bound: BoundProgram) -> Decision:
-        """Return the decision behind a bound program."""
-        return self._selector.decide(bound.signature, bound.target, bound.require, bound.pin)
-
-    def counter(self, bound: BoundProgram) -> Counter:
-        """Return the counter of calls of a bound program, shared by all of its op, kernel and device."""
-        choice = bound.choice
-        return self.counters.counter(bound.signature.op.id, choice.kernel.id, bound.target.name, choice.evidence)
 
     def require(self, require: str | None) -> str:
         """Return the policy in force for a request."""
         return self.default_require if require is None else require
-
-    def fault(self, kernel: Kernel, error: BaseException) -> PluginFault:
-        """Return the fault of a kernel that raised while it ran."""
-        owner = self.catalog.owners[kernel.id]
-        return PluginFault(
-            f"{kernel.id} of {owner} raised {type(error).__name__}: {error}", plugin=owner, where=str(kernel.bind)
-        )
-
-    def _why_not(self, decision: Decision) -> NbxError:
-        if decision.faults:
-            fault = decision.faults[0]
-            return PluginFault(
-                f"{fault.kernel}: fault in {fault.where} of {fault.plugin}: {fault.message}; block the kernel "
-                f"(block=[{fault.kernel!r}]) to go on without it\n{fault.traceback}",
-                plugin=fault.plugin,
-                where=fault.where,
-            )
-        return Refused(decision)
 
     # Watching and planning.
 
@@ -473,7 +395,9 @@ class Registry:
             if target is None:
                 present = ", ".join(sorted(places)) or "none"
                 raise NbxError(f"the plan is for {entry.device}, which is not present here (present: {present})")
-            bound = self.program(entry.signature(self.catalog.op(entry.op)), target, self.default_require, entry.kernel)
+            bound = self.programs.get(
+                entry.signature(self.catalog.op(entry.op)), target, self.default_require, entry.kernel
+            )
             differences = entry.differences(PlanEntry.of(bound))
             if differences:
                 raise NbxError(f"{entry.op} of the plan differs from what is here: {'; '.join(differences)}")

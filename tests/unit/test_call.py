@@ -156,7 +156,7 @@ def test_outputs_that_do_not_fit_are_named(reg: nbx.Registry, op: str, out: Any,
 
 def test_two_outputs_never_share_memory(reg: nbx.Registry, put: Place) -> None:
     out = put(np.zeros(7, np.float32))
-    with pytest.raises(nbx.Refused, match="'least'.*shares memory with 'most'"):
+    with pytest.raises(nbx.Refused, match=r"'least'.*shares memory with 'most'"):
         reg.call("made::spread", put(numbers(7, 5)), out=(out, out))
 
 

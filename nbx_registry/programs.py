@@ -1,0 +1,112 @@
+"""Programs: the bound programs of a catalog, each chosen and bound once, and counted."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from nbx_registry.catalog import Catalog
+from nbx_registry.counters import Counter, Counters
+from nbx_registry.decision import Decision
+from nbx_registry.errors import NbxError, PluginFault, Refused
+from nbx_registry.kernel import Kernel
+from nbx_registry.program import BoundProgram, build
+from nbx_registry.selection import Choice, Selector
+from nbx_registry.signature import Signature
+from nbx_registry.target import Target
+
+LIMIT = 4096
+"""How many bound programs are remembered."""
+
+
+class Programs:
+    """Bound programs by what was asked for. Safe to use from many threads.
+
+    Attributes
+    ----------
+    counters : Counters
+        Calls of what was bound, kept when programs are forgotten.
+    """
+
+    def __init__(self, catalog: Catalog, selector: Selector, counters: Counters) -> None:
+        self.counters = counters
+        self._catalog = catalog
+        self._selector = selector
+        self._bound: OrderedDict[tuple[object, ...], BoundProgram] = OrderedDict()
+        self._lock = threading.Lock()
+        self._gates = [threading.RLock() for _ in range(64)]
+
+    def get(self, signature: Signature, target: Target, require: str, pin: str | None) -> BoundProgram:
+        """Return the bound program of a signature, made if new.
+
+        Raises `Refused` with the whole decision, or `PluginFault`.
+        """
+        key = (signature.op.id, signature.key, target, require, pin)
+        found = self._bound.get(key)
+        if found is not None:
+            return found
+        # Who asks for the same at the same time waits, rather than compile it once more.
+        with self._gates[hash(signature.outputs) % len(self._gates)]:
+            found = self._bound.get(key)
+            if found is None:
+                found = build(self.choose(signature, target, require, pin), signature, target, require, pin)
+                with self._lock:
+                    while len(self._bound) >= LIMIT:
+                        self._bound.popitem(last=False)
+                    self._bound[key] = found
+        return found
+
+    def choose(self, signature: Signature, target: Target, require: str, pin: str | None) -> Choice:
+        """Return what runs a signature. Raises as `get`."""
+        choice = self._selector.choose(signature, target, require, pin)
+        if choice is None:
+            raise _why_not(self._selector.decide(signature, target, require, pin))
+        return choice
+
+    def realigned(self, bound: BoundProgram, aligns: Sequence[int]) -> BoundProgram:
+        """Return the program for operands that are aligned as given, parameters first, then outputs.
+
+        It is decided anew: another kernel may be the one that takes them. Raises as `get`.
+        """
+        signature = bound.signature
+        given = iter(aligns)
+        tensors = [
+            tuple(spec.aligned(next(given)) for spec in operand)
+            if isinstance(operand, tuple)
+            else None
+            if operand is None
+            else operand.aligned(next(given))
+            for operand in signature.tensors
+        ]
+        changed = signature.op.signature(tensors, signature.attributes)
+        changed.outputs = tuple(spec.aligned(next(given)) for spec in signature.outputs)
+        return self.get(changed, bound.target, bound.require, bound.pin)
+
+    def decision(self, bound: BoundProgram) -> Decision:
+        """Return the decision behind a bound program."""
+        return self._selector.decide(bound.signature, bound.target, bound.require, bound.pin)
+
+    def counter(self, bound: BoundProgram) -> Counter:
+        """Return the counter of calls of a bound program, shared by all of its op, kernel and device."""
+        choice = bound.choice
+        return self.counters.counter(bound.signature.op.id, choice.kernel.id, bound.target.name, choice.evidence)
+
+    def fault(self, kernel: Kernel, error: BaseException) -> PluginFault:
+        """Return the fault of a kernel that raised while it ran."""
+        owner = self._catalog.owners[kernel.id]
+        return PluginFault(
+            f"{kernel.id} of {owner} raised {type(error).__name__}: {error}", plugin=owner, where=str(kernel.bind)
+        )
+
+
+def _why_not(decision: Decision) -> NbxError:
+    if not decision.faults:
+        return Refused(decision)
+    fault = decision.faults[0]
+    return PluginFault(
+        f"{fault.kernel}: fault in {fault.where} of {fault.plugin}: {fault.message}; block the kernel "
+        f"(block=[{fault.kernel!r}]) to go on without it\n{fault.traceback}",
+        plugin=fault.plugin,
+        where=fault.where,
+    )
