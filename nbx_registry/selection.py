@@ -1,7 +1,8 @@
 """Selection: which kernel of an op runs a signature on a target, and why each other one does not.
 
-For every kernel, in this order: blocked, pinned away, another kind of runtime, its conditions, whether its runtime and
-toolkit are here, and last what has been checked about it. So EVIDENCE means "would run, had it been checked".
+For every kernel, in this order: blocked, pinned away, another kind of runtime, whether the device is there and known,
+its conditions, whether its toolkit is here, and last what has been checked about it. So EVIDENCE means "would run, had
+it been checked".
 
 What dtypes, ranks, the device and the policy settle is settled once (`_Settled`) and kept in a bounded table; only
 conditions on sizes and layouts are looked at again for a new signature of known kind.
@@ -12,9 +13,8 @@ from __future__ import annotations
 import threading
 import traceback
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from nbx_registry import digest
 from nbx_registry.catalog import Catalog
@@ -29,6 +29,9 @@ from nbx_registry.policy import REQUIRE
 from nbx_registry.settings import TunedEntry
 from nbx_registry.signature import Signature
 from nbx_registry.target import Target
+
+_Order = tuple[int, int, int, str]
+"""What kernels are ordered by, least first: evidence, specificity, preference, id."""
 
 _LEVELS = {"here": 0, "elsewhere": 1, "built": 2, "none": 3}
 _SPECIFICITY = {"arch": 0, "fact": 1, "nothing": 2}
@@ -63,14 +66,14 @@ class _Entry:
     """Settled, but told only if every condition holds: runtime, toolkit, evidence."""
     evidence: Evidence = NO_EVIDENCE
     fault: Fault | None = None
-    order: tuple[int, int, int, str] = (9, 9, 0, "")
+    order: _Order = (9, 9, 0, "")
 
 
 @dataclass(slots=True)
 class _Settled:
     entries: list[_Entry]
     """By kernel id."""
-    open: list[_Entry] = field(default_factory=list)
+    open: list[_Entry] = field(default_factory=list[_Entry])
     """Those without refusal or fault, best first; composites last."""
     faulty: bool = False
 
@@ -95,48 +98,38 @@ class Selector:
         settled = self._settle(signature, target, require, pin)
         if settled.faulty:
             return None
-        best: tuple[_Entry, Choice] | None = None
-        timed: list[tuple[float, Choice]] = []
-        device = target.device
+        best: tuple[_Order, Choice] | None = None
+        timed: list[tuple[float, str, Choice]] = []
         for entry in settled.open:
-            kernel = entry.kernel
             conditions = entry.conditions
             assert conditions is not None
             try:
-                holds = conditions.dynamic_ok(signature, device)
+                if not conditions.dynamic_ok(signature, target.device) or entry.late is not None:
+                    continue
+                if entry.kernel.backend != "composite":
+                    tuned = self._tuned(entry.kernel, conditions, signature, target)
+                    if tuned is not None:
+                        timed.append((tuned.seconds, entry.kernel.id, _tuned_choice(entry, tuned)))
+                        best = best or (entry.order, timed[-1][2])
+                    elif best is None and require != "tuned":
+                        best = (entry.order, Choice(entry.kernel, entry.evidence, entry.kernel.defaults))
+                    continue
             except NbxError:
                 return None
-            if not holds or entry.late is not None:
+            # At best a composite is checked here; skip the tracing where even that would not win.
+            if best is not None and best[0] <= (0, *entry.order[1:]):
                 continue
-            if kernel.backend == "composite":
-                # At best a composite is checked here; skip the tracing where even that would not win.
-                if best is not None and best[0].order <= (0, *entry.order[1:]):
-                    continue
-                outcome = self._compose(entry, signature, target, require, within)
-                if isinstance(outcome, Fault):
-                    return None
-                if isinstance(outcome, Refusal):
-                    continue
+            outcome = self._compose(entry, signature, target, require, within)
+            if isinstance(outcome, Fault):
+                return None
+            if isinstance(outcome, Choice):
                 order = (_LEVELS[outcome.evidence.level], *entry.order[1:])
-                if best is None or order < best[0].order:
-                    best = (_ordered(entry, order), outcome)
-                continue
-            tuned = self._tuned(kernel, conditions, signature, target)
-            if require == "tuned" and tuned is None:
-                continue
-            if best is not None and tuned is None:
-                continue
-            choice = Choice(kernel, entry.evidence, _settings(kernel, tuned), tuned)
-            if tuned is not None:
-                timed.append((tuned.seconds, choice))
-            if best is None:
-                best = (entry, choice)
+                if best is None or order < best[0]:
+                    best = (order, outcome)
         if best is None:
             return None
         # Where two kernels were timed on this key the faster takes the place of the better-placed one.
-        if len(timed) > 1 and any(choice is best[1] for _, choice in timed):
-            return min(timed, key=lambda pair: (pair[0], pair[1].kernel.id))[1]
-        return best[1]
+        return min(timed)[2] if best[1].tuned is not None else best[1]
 
     def decide(
         self, signature: Signature, target: Target, require: str, pin: str | None, within: tuple[str, ...] = ()
@@ -144,7 +137,7 @@ class Selector:
         """Return the whole decision: every kernel of the op, accepted or refused with its reason."""
         settled = self._settle(signature, target, require, pin)
         faults: list[Fault] = []
-        accepted: list[tuple[_Entry, Choice]] = []
+        accepted: list[tuple[_Order, _Entry, Choice]] = []
         refused: list[Candidate] = []
         for entry in settled.entries:
             outcome = self._judge(entry, signature, target, require, within)
@@ -163,11 +156,14 @@ class Selector:
                     )
                 )
             else:
-                order = (_LEVELS[outcome.evidence.level], *entry.order[1:])
-                accepted.append((_ordered(entry, order), outcome))
-        accepted.sort(key=lambda pair: pair[0].order)
-        accepted = _by_time(accepted)
-        chosen = accepted[0][1].kernel.id if accepted and not faults else None
+                accepted.append(((_LEVELS[outcome.evidence.level], *entry.order[1:]), entry, outcome))
+        # Ids differ, so nothing behind them is compared.
+        accepted = _by_time(sorted(accepted, key=lambda one: one[0]))
+        chosen = accepted[0][2].kernel.id if accepted else None
+        if faults and chosen is not None:
+            # A composite that could not have been chosen anyhow is not traced for a call, so its fault is only told.
+            choice = self.choose(signature, target, require, pin, within)
+            chosen = None if choice is None else choice.kernel.id
         return Decision(
             op=signature.op.id,
             request=str(signature),
@@ -175,17 +171,10 @@ class Selector:
             require=require,
             pin=pin,
             chosen=chosen,
-            candidates=(*(self._candidate(e, c, pin) for e, c in accepted), *refused),
+            candidates=(*(_candidate(entry, choice, pin) for _, entry, choice in accepted), *refused),
             faults=tuple(faults),
-            hints=self._hints(target, accepted),
+            hints=() if accepted else self._hints(target),
         )
-
-    def settings_key(self, kernel: Kernel, signature: Signature, target: Target) -> tuple[object, ...]:
-        """Return the values of a kernel's launch key for a signature."""
-        conditions = self._compiled(kernel, self._catalog.op(kernel.op))
-        if isinstance(conditions, Fault):
-            raise SignatureError(conditions.message)
-        return conditions.key(signature, target.device)
 
     def check(self, kernel: Kernel) -> str | None:
         """Return what is wrong with a kernel's conditions whatever the request, or None."""
@@ -207,24 +196,19 @@ class Selector:
             return entry.refusal
         assert entry.conditions is not None
         try:
-            failed = entry.conditions.failed(signature, target.device)
+            refusal = entry.conditions.failed(signature, target.device) or entry.late
+            if refusal is not None:
+                return refusal
+            if entry.kernel.backend == "composite":
+                return self._compose(entry, signature, target, require, within)
+            tuned = self._tuned(entry.kernel, entry.conditions, signature, target)
+            if require == "tuned" and tuned is None:
+                return _not_tuned(entry.kernel, entry.conditions.key(signature, target.device))
         except NbxError as error:
             return self._fault(entry.kernel, error)
-        if failed is not None:
-            return failed
-        if entry.late is not None:
-            return entry.late
-        if entry.kernel.backend == "composite":
-            return self._compose(entry, signature, target, require, within)
-        tuned = self._tuned(entry.kernel, entry.conditions, signature, target)
-        if require == "tuned" and tuned is None:
-            key = entry.conditions.key(signature, target.device)
-            return Refusal(
-                code="KEY_NOT_TUNED",
-                reason=f"no settings are proven for key {dict(zip(entry.kernel.key, key, strict=True))}",
-                would_run_if=f"nbx tune {signature.op.name} proves settings for this key, or require='checked'",
-            )
-        return Choice(entry.kernel, entry.evidence, _settings(entry.kernel, tuned), tuned)
+        if tuned is not None:
+            return _tuned_choice(entry, tuned)
+        return Choice(entry.kernel, entry.evidence, entry.kernel.defaults)
 
     def _compose(
         self, entry: _Entry, signature: Signature, target: Target, require: str, within: tuple[str, ...]
@@ -254,8 +238,10 @@ class Selector:
                     would_run_if=ways and f"for {step.signature.op.id}: {ways}",
                 )
             parts.append(part)
-        evidence = weakest([part.evidence for part in parts]) if parts else NO_EVIDENCE
-        return Choice(kernel, evidence, {}, None, expansion, tuple(parts))
+        evidence = weakest([part.evidence for part in parts])
+        # Each part has passed the gate; what has no parts has not.
+        refusal = gate(evidence, require, kernel=kernel.id, device=target.name)
+        return refusal or Choice(kernel, evidence, {}, None, expansion, tuple(parts))
 
     def _tuned(self, kernel: Kernel, conditions: Conditions, signature: Signature, target: Target) -> TunedEntry | None:
         if target.device is None or kernel.settings is None:
@@ -273,21 +259,11 @@ class Selector:
             kernel_digest=(lambda: self._digests.of(bind)) if isinstance(bind, str) else None,
         )
 
-    def _candidate(self, entry: _Entry, choice: Choice, pin: str | None) -> Candidate:
-        words = [
-            "pinned" if pin else "",
-            f"{choice.tuned.seconds:.3g} s on this key" if choice.tuned else "",
-            _SPECIFIC_WORDS[entry.conditions.specificity] if entry.conditions else "",
-            f"preference {choice.kernel.preference}" if choice.kernel.preference else "",
-            "made of " + ", ".join(p.kernel.id for p in choice.parts) if choice.parts else "",
-        ]
-        return Candidate(
-            kernel=choice.kernel.id, accepted=True, evidence=choice.evidence, rank=tuple(w for w in words if w)
-        )
-
     # What a kind of signature settles.
 
     def _settle(self, signature: Signature, target: Target, require: str, pin: str | None) -> _Settled:
+        if require not in REQUIRE:
+            raise SignatureError(f"require={require!r} is none of {', '.join(REQUIRE)}{nearest(str(require), REQUIRE)}")
         key = (signature.op.id, signature.kind, target, require, pin)
         found = self._settled.get(key)
         if found is None:
@@ -299,8 +275,6 @@ class Selector:
         return found
 
     def _settle_anew(self, signature: Signature, target: Target, require: str, pin: str | None) -> _Settled:
-        if require not in REQUIRE:
-            raise SignatureError(f"require={require!r} is none of {', '.join(REQUIRE)}{nearest(require, REQUIRE)}")
         op = signature.op
         kernels = self._catalog.by_op.get(op.id, ())
         if pin is not None and all(kernel.id != pin for kernel in kernels):
@@ -334,7 +308,9 @@ class Selector:
             )
             return entry
         if target.device is None:
-            entry.refusal = Refusal(code="RUNTIME_MISSING", reason=target.why, would_run_if=self._runtime_way(target))
+            # A device that is there, but described by no file, has no facts.
+            code = "RUNTIME_MISSING" if target.live is None else "FACT_MISSING"
+            entry.refusal = Refusal(code=code, reason=target.why, would_run_if=target.way)
             return entry
         compiled = self._compiled(kernel, signature.op)
         if isinstance(compiled, Fault):
@@ -343,12 +319,12 @@ class Selector:
         entry.conditions = compiled
         try:
             entry.refusal = compiled.static_failed(signature, target.device)
+            if kernel.backend != "composite":
+                entry.evidence = self.evidence(kernel, target)
+                entry.late = self._late(kernel, target, entry.evidence, require)
         except NbxError as error:
             entry.fault = self._fault(kernel, error)
             return entry
-        if kernel.backend != "composite":
-            entry.evidence = self.evidence(kernel, target)
-            entry.late = self._late(kernel, target, entry.evidence, require)
         entry.order = (
             _LEVELS[entry.evidence.level],
             _SPECIFICITY[compiled.specificity],
@@ -376,18 +352,17 @@ class Selector:
         toolkit = backend.distribution if backend is not None and target.present else None
         # A view runs nothing on a device: what its check on the host showed holds for every one.
         view = kernel.backend == "view"
+        device = self._catalog.devices.get(_HOST) if view else target.device
+        if device is None:
+            return NO_EVIDENCE
         return self._catalog.evidence.level(
             kernel,
             op_digest=lambda: op.digest,
             kernel_digest=lambda: self._digests.of(bind),
-            device=self._catalog.devices[_HOST] if view else target.device,
+            device=device,
             live=None if view else target.live,
             toolkit=toolkit,
         )
-
-    def _runtime_way(self, target: Target) -> str:
-        spec = self._catalog.runtimes.get(target.runtime_name)
-        return spec.install if spec is not None and spec.install else f"a runtime {target.runtime_name!r} is here"
 
     def _compiled(self, kernel: Kernel, op: Op) -> Conditions | Fault:
         found = self._conditions.get(kernel.id)
@@ -409,8 +384,8 @@ class Selector:
             traceback="".join(traceback.format_exception(cause)),
         )
 
-    def _hints(self, target: Target, accepted: Sequence[tuple[_Entry, Choice]]) -> tuple[str, ...]:
-        if accepted or target.device is None:
+    def _hints(self, target: Target) -> tuple[str, ...]:
+        if target.device is None:
             return ()
         hints: list[str] = []
         installed = {p.distribution or p.name for p in self._catalog.active}
@@ -423,19 +398,37 @@ class Selector:
         return tuple(hints)
 
 
-def _settings(kernel: Kernel, tuned: TunedEntry | None) -> Mapping[str, Any]:
-    return {**kernel.defaults, **tuned.settings} if tuned is not None else kernel.defaults
+def _tuned_choice(entry: _Entry, tuned: TunedEntry) -> Choice:
+    return Choice(entry.kernel, replace(entry.evidence, tuned=True), {**entry.kernel.defaults, **tuned.settings}, tuned)
 
 
-def _ordered(entry: _Entry, order: tuple[int, int, int, str]) -> _Entry:
-    return _Entry(entry.kernel, entry.plugin, entry.conditions, None, None, entry.evidence, None, order)
+def _not_tuned(kernel: Kernel, key: tuple[object, ...]) -> Refusal:
+    return Refusal(
+        code="KEY_NOT_TUNED",
+        reason=f"no settings are proven for key {dict(zip(kernel.key, key, strict=True))}",
+        would_run_if=f"nbx tune {kernel.op.partition('@')[0]} proves settings for this key, or require='checked'",
+    )
 
 
-def _by_time(accepted: list[tuple[_Entry, Choice]]) -> list[tuple[_Entry, Choice]]:
+def _candidate(entry: _Entry, choice: Choice, pin: str | None) -> Candidate:
+    words = [
+        "pinned" if pin else "",
+        f"{choice.tuned.seconds:.3g} s on this key" if choice.tuned else "",
+        _SPECIFIC_WORDS[entry.conditions.specificity] if entry.conditions else "",
+        f"preference {choice.kernel.preference}" if choice.kernel.preference else "",
+        "made of " + ", ".join(p.kernel.id for p in choice.parts) if choice.parts else "",
+    ]
+    return Candidate(
+        kernel=choice.kernel.id, accepted=True, evidence=choice.evidence, rank=tuple(w for w in words if w)
+    )
+
+
+def _by_time(accepted: list[tuple[_Order, _Entry, Choice]]) -> list[tuple[_Order, _Entry, Choice]]:
     """Refill the places of the kernels timed on this key in order of their times."""
-    seconds: Callable[[tuple[_Entry, Choice]], float] = lambda pair: pair[1].tuned.seconds  # type: ignore[union-attr]  # noqa: E731
-    places = [index for index, (_, choice) in enumerate(accepted) if choice.tuned is not None]
-    ordered = sorted((accepted[index] for index in places), key=lambda pair: (seconds(pair), pair[1].kernel.id))
-    for index, pair in zip(places, ordered, strict=True):
-        accepted[index] = pair
-    return accepted
+    times = {one[2].kernel.id: one[2].tuned.seconds for one in accepted if one[2].tuned is not None}
+    timed = iter(sorted((one for one in accepted if one[2].kernel.id in times), key=lambda one: _time(one[2], times)))
+    return [next(timed) if one[2].kernel.id in times else one for one in accepted]
+
+
+def _time(choice: Choice, times: Mapping[str, float]) -> tuple[float, str]:
+    return times[choice.kernel.id], choice.kernel.id
