@@ -1,4 +1,4 @@
-"""Kernels compile for every NVIDIA architecture there are device files of, within the device's limits, without a GPU."""
+"""Kernels compile for every NVIDIA architecture that has device files, within its limits, without a GPU."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ def decode(dtype: str, heads: int, width: int) -> Case:
 
 CASES = [
     Case("add/strided", ["float16[63, 129]", "float16[129]"]),
+    Case("add/strided", ["float32[3, 5, 7, 9];strides=[1, 1000, 100, 10]", "float32[7, 1]"]),
     Case("multiply/strided", ["int16[1000]", "uint8[1000]"]),
     Case("divide/strided", ["bfloat16[1000]", 3.0]),
     Case("sqrt/strided", ["float64[1000]"]),
@@ -45,6 +46,7 @@ CASES = [
     Case("astype/strided", ["uint64[1000]"], {"dtype": "float16", "saturate": True}),
     Case("astype/strided", ["float32[1000]"], {"dtype": "uint8", "saturate": True}),
     Case("sum/rows", ["bfloat16[63, 1000]"], {"axis": 0}),
+    Case("sum/rows", ["float32[5, 7, 9, 11, 13]"], {"axis": (1, 3)}),
     Case("sum/split-float32", ["float16[200000]"]),
     Case("sum/split-float64", ["float64[200000]"]),
     Case("sum/split-int64", ["bool[200000]"]),
@@ -69,6 +71,9 @@ CASES = [
     Case("embedding/rows", ["bfloat16[1000, 129]", "int64[63]"]),
     Case("paged_kv_append/rows", ["float32[63, 8, 128]", "int32[63]", "bfloat16[9, 8, 16, 128]"], {"saturate": True}),
     Case("permute_dims/tiles", ["float16[63, 129]"], {"axes": (1, 0), "copy": True}),
+    Case("permute_dims/tiles", ["float64[3, 65, 5, 7, 33]"], {"axes": (4, 3, 0, 2, 1), "copy": True}),
+    Case("permute_dims/tiles", ["int8[3, 5, 7, 2]"], {"axes": (2, 0, 3, 1), "copy": True}),
+    Case("matmul/tiles", ["float16[3, 1, 5, 63, 65]", "float16[7, 1, 65, 33]"]),
     Case("pixel_shuffle/runs", ["bool[2, 12, 63, 129]"], {"r": 2}),
 ]
 
