@@ -110,6 +110,8 @@ def partial_attention(
         # Matrix units take both operands in one dtype; the contract allows for what p loses.
         total = tl.dot(p.to(value.dtype), value, total * shrink[:, None], input_precision="ieee")
         peak = new
+    # Maxima pass over NaN: a row of nothing else would look like one with nothing to attend.
+    peak = tl.where(norm != norm, norm, peak)
     row = (batch * kv_heads * group + head) * splits + split
     tl.store(m + row, peak, mask=member < group)
     tl.store(norms + row, norm, mask=member < group)
@@ -146,7 +148,7 @@ def reduce_splits(
         own_peak = tl.load(m + row * m_strides[0] + split * m_strides[1] + tl.zeros((1,), tl.int32))
         own_norm = tl.load(norms + row * norm_strides[0] + split * norm_strides[1] + tl.zeros((1,), tl.int32))
         own = tl.load(o + row * o_strides[0] + split * o_strides[1] + e * o_strides[2], mask=inside, other=0)
-        new = tl.maximum(peak, own_peak)
+        new = tl.maximum(peak, own_peak, propagate_nan=tl.PropagateNan.ALL)
         counts = new != float("-inf")
         shrink = tl.exp2((peak - new) * 1.4426950408889634)
         own_shrink = tl.exp2((own_peak - new) * 1.4426950408889634)
