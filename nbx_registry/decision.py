@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 CODES: dict[str, str] = {
@@ -45,7 +46,10 @@ class Evidence:
 
     def __str__(self) -> str:
         text = {"none": "none", "built": "built", "elsewhere": "checked elsewhere", "here": "checked here"}[self.level]
-        return text + (", tuned" if self.tuned else "") + (f" (stale: {self.stale})" if self.stale else "")
+        text += ", tuned" if self.tuned else ""
+        if self.bundle is not None:
+            text += f": {Path(self.bundle).name}"
+        return text + (f" (stale: {self.stale})" if self.stale else "")
 
 
 NO_EVIDENCE = Evidence("none")

@@ -50,6 +50,7 @@ def load(block: Iterable[str] = (), plugins: Sequence[Any] = (), require: str | 
     require
         The default policy of this registry: ``checked`` unless said otherwise here or by ``NBX_REQUIRE``.
     """
+    environment.check()
     blocked = {*block, *environment.blocked()}
     return Registry(Catalog(_discover(blocked, plugins), blocked), require or environment.require())
 

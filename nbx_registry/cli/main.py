@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import traceback
+import warnings
 from typing import Any
 
 import click
@@ -57,6 +58,7 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; an `NbxError` becomes a message and an exit code, never a traceback of ours."""
+        warnings.formatwarning = _one_line
         try:
             return super().invoke(ctx)
         except Refused as error:
@@ -65,6 +67,11 @@ class Commands(click.Group):
         except NbxError as error:
             report(ctx, error)
             ctx.exit(USAGE if isinstance(error, _USAGE_ERRORS) else FAULT)
+
+
+def _one_line(message: Warning | str, *where: Any) -> str:  # noqa: ARG001 - the standard library's form
+    """Return a warning as a person reads it: without the line of code that gave it."""
+    return f"warning: {message}\n"
 
 
 def report(context: click.Context, error: NbxError) -> None:

@@ -141,6 +141,7 @@ def test_doctor_exits_0_where_things_are_only_absent(run: Run) -> None:
     assert "nothing is broken" in result.stdout
 
 
+@pytest.mark.filterwarnings("ignore:environment variable NBX_REQIRE")
 def test_doctor_tells_an_unknown_variable_with_the_nearest_name(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NBX_REQIRE", "any")
     result = run("doctor")
