@@ -101,6 +101,15 @@ def _large_mean(want: Wanted, *, mean: float = 1000) -> Array:
     return _normal(want, mean=mean)
 
 
+def _opposed(want: Wanted, *, mean: float = 1000) -> Array:
+    """A large mean in the first half of each row, its negative in the second: partial sums dwarf the total."""
+    values = want.rng.standard_normal(want.shape, np.float32)
+    half = want.shape[-1] // 2
+    values[..., :half] += mean
+    values[..., half:] -= mean
+    return _cast(values, want.dtype)
+
+
 def _uniform(want: Wanted, *, low: float = 0, high: float = 1) -> Array:
     return _cast(low + (high - low) * want.rng.random(want.shape, np.float32), want.dtype)
 
@@ -287,6 +296,7 @@ def _triangular(
 STRATEGIES: Final[Mapping[str, Maker]] = {
     "normal": _normal,
     "large_mean": _large_mean,
+    "opposed": _opposed,
     "uniform": _uniform,
     "nonzero": _nonzero,
     "wide": _wide,

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from nbx_conformance import layouts
 from nbx_conformance.buffers import GuardedBuffer, HostMemory
@@ -37,6 +41,24 @@ def test_a_layout_keeps_the_values_and_stays_in_its_buffer(layout: layouts.Layou
     np.testing.assert_array_equal(buffer.operand().astype(np.int64), values.astype(spec.dtype.numpy).astype(np.int64))
     assert buffer.download().damage(elements=True) is None
     assert buffer.address % spec.align == 0
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=4), st.sampled_from(layouts.NAMES), st.randoms())
+def test_every_element_lies_in_the_span_and_in_a_place_of_its_own(shape: list[int], name: str, random: Random) -> None:
+    order = list(range(len(shape)))
+    random.shuffle(order)
+    assume(len(shape) >= {"transposed": 2, "pitched": 2, "prefix": 3}.get(name, 1))
+    spec = layouts.apply(parse(f"int8{shape}"), {"permuted": order} if name == "permuted" else name)
+    places = [
+        spec.offset + sum(i * step for i, step in zip(index, spec.strides, strict=True))
+        for index in np.ndindex(*spec.shape)
+    ]
+    low, high = layouts.span(spec)
+    assert spec.shape == tuple(shape)
+    assert len(set(places)) == spec.distinct
+    if places:
+        assert (min(places), max(places) + 1) == (low, high)
+    assert low >= 0
 
 
 @pytest.mark.parametrize(
