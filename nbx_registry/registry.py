@@ -350,7 +350,10 @@ class Registry:
 
     @contextmanager
     def profile(self) -> Iterator[Profile]:
-        """Time every call made inside the block, each on its own; the profile's ``rows`` say what ran."""
+        """Time every call made inside the block, each on its own; the profile's ``rows`` say what ran.
+
+        Of every thread, but of calls alone: what runs through `bind` is not looked at.
+        """
         from nbx_registry.observe import Profile
 
         with self._observed(Profile()) as profile:
@@ -358,7 +361,7 @@ class Registry:
 
     @contextmanager
     def record(self) -> Iterator[Plan]:
-        """Write down every kind of call made inside the block."""
+        """Write down every kind of call made inside the block, by whatever thread; not what runs through `bind`."""
         from nbx_registry.observe import Recorder
         from nbx_registry.plan import Plan
 
@@ -378,31 +381,33 @@ class Registry:
             self.observer = None
 
     def prepare(self, plan: Plan) -> list[BoundProgram]:
-        """Bind a whole plan ahead on the devices present.
+        """Bind a whole plan ahead, on every device present of the products it is for.
+
+        Each entry is bound as it was asked for, under the policy and the pin of then: the same calls find it bound.
 
         Raises
         ------
         NbxError
-            An entry's digests or kernel are not what is installed here: each difference is named.
+            An entry's digests or kernel are not what is installed here: each difference is named. Or its device is not
+            present.
         Refused
             A kernel of the plan may not run here.
         """
         from nbx_registry.plan import PlanEntry
 
-        places = {target.device.id: target for target in reversed(self.live()) if target.device is not None}
         prepared: list[BoundProgram] = []
         for entry in plan:
-            target = places.get(entry.device)
-            if target is None:
-                present = ", ".join(sorted(places)) or "none"
-                raise NbxError(f"the plan is for {entry.device}, which is not present here (present: {present})")
-            bound = self.programs.get(
-                entry.signature(self.catalog.op(entry.op)), target, self.default_require, entry.kernel
-            )
-            differences = entry.differences(PlanEntry.of(bound))
-            if differences:
-                raise NbxError(f"{entry.op} of the plan differs from what is here: {'; '.join(differences)}")
-            prepared.append(bound)
+            product = self.devices[entry.device]
+            present = [target for target in self._targets.live(product.runtime) if target.device is product]
+            if not present:
+                raise NbxError(f"the plan is for {entry.device}, which is not present here (nbx devices lists what is)")
+            for target in present:
+                signature = entry.signature(self.catalog.op(entry.op))
+                bound = self.programs.get(signature, target, entry.require, entry.pin)
+                differences = entry.differences(PlanEntry.of(bound))
+                if differences:
+                    raise NbxError(f"{entry.op} of the plan differs from what is here: {'; '.join(differences)}")
+                prepared.append(bound)
         return prepared
 
     @cached_property
