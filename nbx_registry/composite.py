@@ -205,7 +205,7 @@ def expand(catalog: Catalog, kernel: Kernel, signature: Signature) -> Expansion:
 
 
 def _operand(value: Any) -> Operand:
-    return tuple(value) if isinstance(value, list) else value
+    return tuple(cast("list[Traced]", value)) if isinstance(value, list) else value
 
 
 def _spec(value: Operand) -> Any:

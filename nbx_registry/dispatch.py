@@ -9,6 +9,8 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -60,7 +62,7 @@ class Dispatcher:
         """Return the call for these arguments, made if new, and the tensors by position."""
         key: list[Any] = []
         for array in args:
-            kind = type(array)
+            kind = type(array)  # pyright: ignore[reportUnknownVariableType] - of Any there is no type to know
             if kind is _ndarray:
                 key += (array.dtype, array.shape, array.strides)
             elif kind in _KEYS:
@@ -195,10 +197,11 @@ class Dispatcher:
     def _outs(self, out: Any) -> list[tuple[Any, Adapter]]:
         """Return each array of ``out=`` with its adapter."""
         name, expected = self.op.name, len(self.op.outputs)
-        given: Sequence[Any] = out if isinstance(out, tuple) else (out,)
+        several = isinstance(out, tuple)
+        given = cast("Sequence[Any]", out) if several else (out,)
         if len(given) != expected:
             raise SignatureError(f"{name} has {expected} outputs; out= gives {len(given)}")
-        if isinstance(out, tuple) and expected == 1:
+        if several and expected == 1:
             raise SignatureError(f"{name} has one output: give out= the array itself, not a tuple of it")
         adapters = [self._adapter("out=", array) for array in given]
         found = [(array, adapter) for array, adapter in zip(given, adapters, strict=True) if adapter is not None]
@@ -227,42 +230,49 @@ class Dispatcher:
 def _structured(params: Sequence[Param], args: Sequence[Any], specs: Sequence[Any]) -> list[Any]:
     """Put the specs of the tensors of each list together again."""
     rest = iter(specs)
-    return [
-        tuple(next(rest) for _ in value) if param.is_list and isinstance(value, (list, tuple)) else next(rest)
-        for param, value in zip(params, args, strict=False)
-    ]
+    found: list[Any] = []
+    for param, value in zip(params, args, strict=False):
+        if param.is_list and isinstance(value, (list, tuple)):
+            found.append(tuple(islice(rest, len(cast("Sequence[Any]", value)))))
+        else:
+            found.append(next(rest))
+    return found
 
 
-def _take(array: Any) -> Any:
-    kind: type[Any] = type(array)
+def _take(array: object) -> Any:
+    kind = type(array)
     if array is None or kind in WEAK or kind is _ndarray:
         return array
-    if isinstance(array, (list, tuple)):
-        items = cast("Sequence[Any]", array)
+    if kind is list or kind is tuple:
+        items = cast("Sequence[object]", array)
         taken = [_take(item) for item in items]
         return array if all(a is b for a, b in zip(taken, items, strict=True)) else taken
     adapter = interop.adapter(array)
     return array if adapter is None else adapter.take(array)
 
 
-def _key(array: Any) -> Any:
+def _key(array: object) -> Any:
     """Return what a call's kind depends on of one argument that is no plain NumPy array."""
-    kind: type[Any] = type(array)
+    kind = type(array)
     if array is None or kind in WEAK:
         return kind
     adapter = interop.adapter(array)
     if adapter is None or adapter.foreign:
         # A foreign array is first taken in, then the call is one of nbx tensors; the rest have their errors in `_make`.
         return kind
-    key = adapter.key
+    key: Callable[[Any], Any] = adapter.key
     if isinstance(adapter, NumpyAdapter) and kind is not _ndarray:
-        # Scalars and subclasses are fetched in their own ways, which a rank-0 array's key does not tell.
-        key = lambda x: (kind, adapter.key(x))  # noqa: E731
+        # NumPy's scalars and subclasses are fetched in their own ways, which a rank-0 array's key does not tell.
+        key = partial(_own_key, adapter)
     _KEYS[kind] = key
     return key(array)
 
 
-def _part(array: Any) -> Any:
+def _own_key(adapter: Adapter, array: object) -> Any:
+    return (type(array), adapter.key(array))
+
+
+def _part(array: object) -> Any:
     return _KEYS.get(type(array), _key)(array)
 
 
@@ -274,13 +284,13 @@ _KEYS: dict[type, Callable[[Any], Any]] = {list: _list_key, tuple: _list_key}
 """How arrays of a type met before, and lists of them, give their part of a key."""
 
 
-def _attribute_key(value: Any) -> Any:
+def _attribute_key(value: object) -> Any:
     """Return a key that tells 1, 1.0 and True, and 0.0 and -0.0, apart."""
-    kind: type[Any] = type(value)
+    kind = type(value)
     if kind is int or kind is str or kind is bool or value is None:
         return (kind, value)
     if kind is tuple or kind is list:
-        return (kind, *map(_attribute_key, value))
+        return (kind, *map(_attribute_key, cast("Sequence[object]", value)))
     if isinstance(value, float):
         # NaN is unequal to itself, and zeros are equal.
         return (kind, value) if value and value == value else (kind, str(value))

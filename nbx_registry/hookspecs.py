@@ -29,53 +29,64 @@ hookimpl = pluggy.HookimplMarker(GROUP)
 @hookspec
 def nbx_register_dtypes() -> Iterable[DType]:
     """Dtypes beside the table's. A name already there with other facts is refused."""
+    return ()
 
 
 @hookspec
 def nbx_register_ops() -> Iterable[Op]:
     """Ops made by the `op` decorator; a plugin's are in a namespace of its own (``sdm::wy_solve``)."""
+    return ()
 
 
 @hookspec
 def nbx_register_backends() -> Iterable[Backend]:
     """Toolkits that this plugin's kernels are made with."""
+    return ()
 
 
 @hookspec
 def nbx_register_kernels() -> Iterable[Kernel]:
     """Kernels, as data."""
+    return ()
 
 
 @hookspec
 def nbx_register_runtimes() -> Iterable[RuntimeSpec]:
     """Runtimes, by reference."""
+    return ()
 
 
 @hookspec
 def nbx_register_emulators() -> Iterable[Emulator]:
     """Runtimes that stand in for others when conformance checks numbers."""
+    return ()
 
 
 @hookspec
 def nbx_register_devices() -> Iterable[Path]:
     """Folders of device files: ``<folder>/<vendor>/<product>.yml`` is the device ``vendor/product``."""
+    return ()
 
 
 @hookspec
 def nbx_register_overlays() -> Iterable[Path]:
     """Folders of overlays: files like device files that add facts to a device of another distribution."""
+    return ()
 
 
 @hookspec
 def nbx_register_evidence() -> Iterable[Path]:
     """Folders of evidence bundles (``*.json``)."""
+    return ()
 
 
 @hookspec
 def nbx_register_settings() -> Iterable[Path]:
     """Folders of tuned settings (``*.json``)."""
+    return ()
 
 
 @hookspec
 def nbx_register_cases() -> Iterable[Path]:
     """Folders of conformance cases for the ops this plugin brings (``*.yml``)."""
+    return ()

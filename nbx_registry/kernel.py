@@ -50,7 +50,7 @@ class Kernel:
     """A captured launch replays correctly on new contents of the same buffers."""
     overlap: Literal["refuse", "same", "any"] = "refuse"
     """What it tolerates between an output and an input: nothing; exactly the same elements; anything."""
-    defaults: Mapping[str, object] = field(default_factory=dict)
+    defaults: Mapping[str, object] = field(default_factory=dict[str, object])
     """Launch settings used where nothing is tuned."""
     settings: str | None = None
     """``module:NAME`` of the settings space, for tuning."""

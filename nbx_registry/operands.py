@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from nbx_registry.call import Call, CallShape, DirectCall, Fixed, ListCall, ViewCall, flat
 from nbx_registry.errors import NbxError, SignatureError
@@ -146,7 +146,7 @@ class GeneralCall:
             pairs = zip(shape.out_adapters, self.bound.signature.outputs, strict=True)
             made = [adapter.empty(spec, shape.place, like) for adapter, spec in pairs]
         else:
-            made = out if isinstance(out, tuple) else (out,)
+            made = cast("Sequence[Any]", out) if isinstance(out, tuple) else (out,)
             if not all(adapter.writable(array) for adapter, array in zip(shape.out_adapters, made, strict=True)):
                 raise SignatureError(f"{self.bound.signature.op.name}: out= is read-only")
         operands += (fetch(array) for fetch, array in zip(self._fetch_out, made, strict=True))

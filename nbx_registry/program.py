@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -278,10 +278,11 @@ def _bind(
     if isinstance(result, View):
         _check_view(kernel, result, signature)
         return result
-    launches: list[Any] = list(result) if isinstance(result, (list, tuple)) else [None]
-    if not all(isinstance(launch, Launch) for launch in launches):
+    answers = cast("Sequence[object]", result) if isinstance(result, (list, tuple)) else (result,)
+    launches = tuple(launch for launch in answers if isinstance(launch, Launch))
+    if len(launches) != len(answers):
         raise _fault(kernel, f"binding {kernel.id!r} returned {result!r}; it must return a Launch, several, or a View")
-    return tuple(launches)
+    return launches
 
 
 def _fault(kernel: Kernel, message: str) -> PluginFault:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from types import MappingProxyType
@@ -349,7 +349,7 @@ class Registry:
     # Watching and planning.
 
     @contextmanager
-    def profile(self) -> Iterator[Profile]:
+    def profile(self) -> Generator[Profile, None, None]:
         """Time every call made inside the block, each on its own; the profile's ``rows`` say what ran.
 
         Of every thread, but of calls alone: what runs through `bind` is not looked at.
@@ -360,7 +360,7 @@ class Registry:
             yield profile
 
     @contextmanager
-    def record(self) -> Iterator[Plan]:
+    def record(self) -> Generator[Plan, None, None]:
         """Write down every kind of call made inside the block, by whatever thread; not what runs through `bind`."""
         from nbx_registry.observe import Recorder
         from nbx_registry.plan import Plan
@@ -370,7 +370,7 @@ class Registry:
             yield plan
 
     @contextmanager
-    def _observed(self, observer: Any) -> Iterator[Any]:
+    def _observed(self, observer: Any) -> Generator[Any, None, None]:
         with self._lock:
             if self.observer is not None:
                 raise NbxError("a profile or recording is on already; one at a time")

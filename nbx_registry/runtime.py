@@ -30,9 +30,9 @@ class LiveDevice:
     """As the driver gives it: ``NVIDIA H200``."""
     arch: str
     """``sm_90``; for the host the machine's architecture."""
-    detected: Mapping[str, object] = field(default_factory=dict)
+    detected: Mapping[str, object] = field(default_factory=dict[str, object])
     """What the driver reports, under the fact keys of device files (``memory.bytes``, ``multiprocessors``, ...)."""
-    versions: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict[str, str])
     """Versions of driver and toolkit, by name."""
 
     @property
@@ -217,5 +217,5 @@ class Emulator:
     """... for these runtimes can be run on it."""
     factory: str
     """``module:function`` without arguments, returning the `Runtime`."""
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
     """Environment variables that the process must be started with."""

@@ -124,10 +124,10 @@ def test_a_binder_that_raises_is_a_fault() -> None:
     def bind(context: Any) -> Any:
         raise KeyError("by design")
 
-    reg = nbx.load(plugins=[made("made", host_kernel("made/add/x", add, bind=bind, preference=9))])
+    reg = nbx.load(plugins=[made("made", host_kernel("made/add/x", add, bind=bind))])
     x = np.ones(3, np.float32)
     with pytest.raises(nbx.PluginFault, match="KeyError: 'by design'"):
-        reg.call("add", x, x, require="any")
+        reg.call("add", x, x, require="any", kernel="made/add/x")
 
 
 def test_a_missing_fact_is_no_default() -> None:
