@@ -144,9 +144,10 @@ class Registry:
         target = self.target(name)
         return target.device, target.live
 
-    def live(self) -> list[Target]:
-        """Return every device that is present."""
-        return [target for name in sorted(self.catalog.runtimes) for target in self._targets.live(name)]
+    def live(self, runtime: str | None = None) -> list[Target]:
+        """Return every device that is present, on one runtime or on all. Raises `PluginFault` for a broken runtime."""
+        names = sorted(self.catalog.runtimes) if runtime is None else [runtime]
+        return [target for name in names for target in self._targets.live(name)]
 
     def runtime(self, name: str) -> Runtime:
         """Return a runtime by name. Raises `UnknownName`."""
@@ -398,7 +399,7 @@ class Registry:
         prepared: list[BoundProgram] = []
         for entry in plan:
             product = self.devices[entry.device]
-            present = [target for target in self._targets.live(product.runtime) if target.device is product]
+            present = [target for target in self.live(product.runtime) if target.device is product]
             if not present:
                 raise NbxError(f"the plan is for {entry.device}, which is not present here (nbx devices lists what is)")
             for target in present:

@@ -105,8 +105,8 @@ def _runtimes(reg: nbx.Registry) -> Iterator[Finding]:
         if not runtime.devices():
             yield Finding("note", f"runtime {name}", f"no device: {runtime.why_absent()}")
             continue
-        for target in reg.live():
-            if target.runtime_name == name and target.device is None:
+        for target in reg.live(name):
+            if target.device is None:
                 yield Finding("problem", target.name, target.why)
 
 
