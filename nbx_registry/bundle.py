@@ -6,6 +6,7 @@ not who made it.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -112,7 +113,7 @@ def parse(content: bytes, path: Path) -> Bundle:
         root.refuse("format", f"is {data.get('format')!r}; this version reads format {FORMAT}")
     root.known("format", "suite", "created", "device", "runtime", "reach", "via", "distributions", "kernels", "digest")
     digest = root.hexadecimal("digest")
-    if jsonfile.digest(data, path) != digest:
+    if not _sealed(content, digest) and jsonfile.digest(data, path) != digest:
         root.refuse(
             "digest", "does not fit the content: the file was changed after it was written; run the suite again"
         )
@@ -145,6 +146,12 @@ def parse(content: bytes, path: Path) -> Bundle:
         records={kernel: _record(kernel, kernels.object(kernel), reach) for kernel in kernels.data},
         digest=digest,
     )
+
+
+def _sealed(content: bytes, digest: str) -> bool:
+    """Return whether a file as it is written, canonical, has that digest: no need then to write it out anew."""
+    rest = content.removesuffix(b"\n").replace(f'"digest":"{digest}",'.encode(), b"", 1)
+    return hashlib.sha256(rest).hexdigest() == digest
 
 
 def write(path: Path, data: Mapping[str, Any]) -> Bundle:
