@@ -71,8 +71,11 @@ class Dispatcher:
                 key.append(_key(array))
         if out is not None:
             key.append("out")
-            if type(out) is _ndarray:
+            kind = type(out)
+            if kind is _ndarray:
                 key += (out.dtype, out.shape, out.strides)
+            elif kind in _KEYS:
+                key.append(_KEYS[kind](out))
             else:
                 key.append(_part(out))
         if attributes:

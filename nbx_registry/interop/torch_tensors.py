@@ -15,6 +15,32 @@ from nbx_registry.interop.memory import array_at
 from nbx_registry.spec import TensorSpec
 
 
+def _key_of(torch: Any) -> Callable[[Any], tuple[Any, ...]]:
+    """Return `TorchAdapter.key`: a function of its own, since it runs for every tensor of every call."""
+    complex64 = torch.complex64
+
+    def key(x: Any) -> tuple[Any, ...]:
+        dtype = x.dtype
+        try:
+            # Asking whether it is contiguous costs half of asking for the strides; extents then settle them.
+            strides = x.is_contiguous() or x.stride()
+        except RuntimeError:
+            # A layout without strides (sparse, nested): `spec` refuses it.
+            strides = None
+        index = x.get_device()
+        # Refused or unresolved tensors are told apart here, so that an accepted key needs no look at them. (A build of
+        # torch knows one kind of accelerator: an index of 0 or more says which device it is.)
+        return (
+            dtype,
+            x.shape,
+            strides,
+            index if index >= 0 else x.device,
+            x.requires_grad or x.is_neg() or (dtype is complex64 and x.is_conj()),
+        )
+
+    return key
+
+
 class TorchAdapter:
     """torch.Tensor with strided memory on the host or on a GPU."""
 
@@ -24,7 +50,7 @@ class TorchAdapter:
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
-        self._complex64 = torch.complex64
+        self.key = _key_of(torch)
         self._strided = torch.strided
         self._to_table: dict[Any, dtypes.DType] = {}
         self._from_table: dict[dtypes.DType, Any] = {}
@@ -49,24 +75,6 @@ class TorchAdapter:
 
     def take(self, x: Any) -> Any:
         return x
-
-    def key(self, x: Any) -> tuple[Any, ...]:
-        try:
-            # Asking whether it is contiguous costs half of asking for the strides; extents then settle them.
-            strides = x.is_contiguous() or x.stride()
-        except RuntimeError:
-            # A layout without strides (sparse, nested): `spec` refuses it.
-            strides = None
-        index = x.get_device()
-        # Refused or unresolved tensors are told apart here, so that an accepted key needs no look at them. (A build of
-        # torch knows one kind of accelerator: an index of 0 or more says which device it is.)
-        return (
-            x.dtype,
-            x.shape,
-            strides,
-            index if index >= 0 else x.device,
-            x.requires_grad or x.is_neg() or (x.dtype is self._complex64 and x.is_conj()),
-        )
 
     def spec(self, x: Any, *, measure_align: bool = False) -> TensorSpec:
         what = f"torch tensor of shape {list(x.shape)}"
