@@ -97,6 +97,40 @@ def test_builds_within_the_devices_limits(
         assert made.spills <= 256
 
 
+WIDE_CASES = [
+    Case("multiply/strided", ["float16[65537, 65537]", "float16[65537]"]),
+    Case("gelu/strided", ["bfloat16[3000000000]"]),
+    Case("astype/strided", ["int8[3000000000]"], {"dtype": "bool"}),
+    Case("sum/rows", ["float16[65537, 65537]"], {"axis": 0}),
+    Case("sum/split-int64", ["int8[3000000000]"]),
+    Case("softmax/rows", ["float16[65537, 65537]"]),
+    Case("softmax/rows", ["float16[65537, 65537]"], {"axis": 0}),
+    Case("layer_norm/rows", ["bfloat16[65537, 65537]", "bfloat16[65537]", None]),
+    Case("layer_norm/rows", ["float32[1000000, 4096]", None, None]),
+    Case("embedding/rows", ["float16[1000000, 4096]", "int32[63]"]),
+    Case("paged_kv_append/rows", ["float16[63, 8, 128]", "int32[63]", "float16[200000, 8, 16, 128]"]),
+    Case("permute_dims/tiles", ["int8[65537, 65537]"], {"axes": (1, 0), "copy": True}),
+    Case("permute_dims/tiles", ["int8[3, 3, 3, 1000000000]"], {"axes": (1, 0, 2, 3), "copy": True}),
+    Case("pixel_shuffle/runs", ["float16[8, 256, 1024, 1025]"], {"r": 2}),
+    Case("matmul/tiles", ["float16[65537, 65537]", "float16[65537, 63]"]),
+    Case("linear/tiles", ["bfloat16[65537, 63]", "bfloat16[65537, 63]", "bfloat16[65537]"], {"activation": "gelu"}),
+    Case(
+        "scaled_dot_product_attention/online",
+        [*["float16[32, 64, 16384, 128]"] * 3, "bool[16384, 16384]"],
+        {"causal": True},
+    ),
+    Case("decode_attention/split", ["float16[64, 64, 128]", *["float16[64, 8, 100000, 128]"] * 2, "float32[100000]"]),
+    Case("decode_attention_reduce/rows", ["float32[1000000, 32, 128]", "float32[1000000, 32]", "float32[1000000, 32]"]),
+]
+
+
+@pytest.mark.parametrize("case", WIDE_CASES, ids=str)
+def test_more_than_2_to_the_31_elements_build(bind: Callable[..., Any], case: Case) -> None:
+    bound = bind(f"nbx-triton/{case.kernel}", case.tensors, "nvidia/h200-sxm", **case.attributes)
+    for launch in bound.launches:
+        assert launch.function.spills <= 256
+
+
 def test_kernels_for_sm_80_build_too() -> None:
     """No device file has this architecture yet; the compiler's target is what counts."""
     from types import SimpleNamespace
