@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -344,3 +346,45 @@ def test_rebind_keeps_to_the_device(reg: nbx.Registry) -> None:
     with pytest.raises(nbx.SignatureError, match="bind anew"):
         bound.rebind(x[1], out=nbx.empty(5, device="sim:1"))
     assert bound().device == "sim:0"
+
+
+def test_what_many_ask_for_at_once_is_bound_once() -> None:
+    bound: list[str] = []
+
+    def bind(context: Any) -> nbx.Launch:
+        bound.append(threading.current_thread().name)
+        time.sleep(0.02)
+        return nbx.Launch(function=add, args=context.signature.names)
+
+    kernel = host_kernel("made/add/slow", add, bind=bind, overlap="any")
+    mine = nbx.load(plugins=[made("made", kernel)], require="any")
+    start, results = threading.Barrier(64), []
+
+    def work() -> None:
+        start.wait(60)
+        results.append(mine.call("add", numbers(7), numbers(7), kernel=kernel.id))
+
+    threads = [threading.Thread(target=work) for _ in range(64)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(bound) == 1
+    assert len(results) == 64
+    (row,) = [row for row in mine.ran() if row.kernel == kernel.id]
+    assert row.calls == 64
+
+
+def test_a_binder_that_fails_is_asked_again_by_the_next() -> None:
+    asked: list[int] = []
+
+    def bind(context: Any) -> nbx.Launch:
+        asked.append(1)
+        raise nbx.OutOfMemory("by design", requested=1, live=0, pooled=0, free=0)
+
+    kernel = host_kernel("made/add/full", add, bind=bind)
+    mine = nbx.load(plugins=[made("made", kernel)], require="any")
+    for _ in range(2):
+        with pytest.raises(nbx.OutOfMemory):
+            mine.call("add", numbers(7), numbers(7), kernel=kernel.id)
+    assert len(asked) == 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -191,3 +193,89 @@ def test_a_composite_that_calls_what_it_does_not_declare_is_a_fault() -> None:
     reg = nbx.load(plugins=[made("made", composite(parts=("matmul@1",)))])
     decision = reg.decide("linear", "float32[3, 7]", "float32[4, 7]", "float32[4]", require="any")
     assert "add@1" in decision.faults[0].message
+
+
+# Tuned settings.
+
+
+def tuned(folder: Path, *entries: tuple[str, float], rule: str = "out.size") -> nbx.Registry:
+    """Return a registry of two kernels of add, timed on one key as said: the id and seconds of each entry."""
+
+    def entry(kernel: str, seconds: float) -> dict[str, Any]:
+        proof = {"date": "2026-11-30", "toolkit": "made 1", "deviation": 0, "bound": 1, "times": {"tuned_s": seconds}}
+        return {"kernel": kernel, "key": {"out.size": 63 * 127}, "settings": {"width": 8}, "proof": proof}
+
+    document = {"format": 1, "device": "host/cpu", "entries": [entry(*one) for one in entries]}
+    (folder / "made.json").write_text(json.dumps(document))
+    facts: dict[str, Any] = {
+        "key": (rule,),
+        "settings": "made:SETTINGS",
+        "defaults": {"width": 4, "stages": 2},
+    }
+    kernels = [host_kernel("made/add/a", add, preference=1, **facts), host_kernel("made/add/b", add, **facts)]
+    items = {"backends": [Backend(name="made")], "kernels": kernels, "settings": [folder]}
+    reg = nbx.load(plugins=[plugin("made", **items)], block=["nbx-host/add/numpy"])
+    # What was checked is another matter: here, all of it.
+    reg._selector.evidence = lambda kernel, target: nbx.Evidence("here")
+    return reg
+
+
+def test_of_two_timed_on_the_key_the_faster_runs(tmp_path: Path) -> None:
+    reg = tuned(tmp_path, ("made/add/a", 2e-6), ("made/add/b", 1e-6))
+    decision = reg.decide("add", *SPECS)
+    assert [c.kernel for c in decision.candidates if c.accepted] == ["made/add/b", "made/add/a"]
+    assert decision.candidates[0].rank == ("1e-06 s on this key",)
+    assert decision.candidates[0].evidence.tuned
+    assert "checked here, tuned" in str(decision)
+    # Another key was timed by nobody.
+    assert reg.decide("add", "float32[3]", "float32[3]").chosen == "made/add/a"
+
+
+def test_one_timed_alone_gives_no_precedence_but_its_settings_are_used(tmp_path: Path) -> None:
+    x = np.ones((63, 127), np.float32)
+    assert tuned(tmp_path, ("made/add/b", 1e-9)).bind("add", x, x).settings == {"width": 4, "stages": 2}
+    bound = tuned(tmp_path, ("made/add/a", 1.0)).bind("add", x, x)
+    assert bound.kernel == "made/add/a"
+    assert bound.settings == {"width": 8, "stages": 2}
+    assert bound.evidence.tuned
+
+
+def test_tuned_is_required_of_the_key(tmp_path: Path) -> None:
+    reg = tuned(tmp_path, ("made/add/b", 1e-6))
+    decision = reg.decide("add", *SPECS, require="tuned")
+    assert decision.chosen == "made/add/b"
+    refused = decision.candidate("made/add/a")
+    assert refused.code == "KEY_NOT_TUNED"
+    assert "{'out.size': 8001}" in refused.reason
+    assert reg.decide("add", "float32[3]", "float32[3]", require="tuned").chosen is None
+    x = np.ones((63, 127), np.float32)
+    assert reg.bind("add", x, x, require="tuned").kernel == "made/add/b"
+
+
+def test_a_key_that_raises_is_a_fault_of_its_plugin(tmp_path: Path) -> None:
+    reg = tuned(tmp_path, ("made/add/a", 1e-6), rule="out.size // (x1.rank - 2)")
+    decision = reg.decide("add", *SPECS)
+    assert decision.chosen is None
+    assert "the key" in decision.faults[0].message
+    x = np.ones((63, 127), np.float32)
+    with pytest.raises(nbx.PluginFault, match="made/add/a"):
+        reg.call("add", x, x)
+
+
+def test_a_fault_of_a_composite_that_could_not_win_is_told_and_stops_nothing(tmp_path: Path) -> None:
+    def broken(trace: Any, x1: Any, x2: Any) -> Any:
+        raise KeyError("by design")
+
+    parts = Kernel(
+        id="made/add/parts", op="add@1", backend="composite", runtimes=(), bind=broken, parts=("multiply@1",)
+    )
+    reg = nbx.load(plugins=[made("made", parts, host_kernel("made/add/a", add, preference=1))])
+    reg._selector.evidence = lambda kernel, target: nbx.Evidence("here")
+    decision = reg.decide("add", *SPECS, require="any")
+    assert decision.chosen == "made/add/a"
+    assert decision.faults[0].kernel == "made/add/parts"
+    x = np.ones((63, 127), np.float32)
+    assert reg.bind("add", x, x, require="any").kernel == "made/add/a"
+    # Pinned it is the one that was asked for.
+    with pytest.raises(nbx.PluginFault, match="KeyError: 'by design'"):
+        reg.call("add", x, x, require="any", kernel="made/add/parts")
