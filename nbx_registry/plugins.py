@@ -41,10 +41,13 @@ _HOOKS: dict[str, tuple[str, type]] = {
     "nbx_register_settings": ("settings", Path),
     "nbx_register_cases": ("cases", Path),
 }
+_OWN_BACKENDS = frozenset({"composite", "view"})
+"""Backends of the core itself, which nobody registers: they need no toolkit."""
+
 _KERNEL_ID = re.compile(r"[a-z0-9][a-z0-9_.-]*(/[A-Za-z0-9_.:+-]+)+\Z")
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class Plugin:
     """A plugin and what it brought.
 
@@ -212,7 +215,11 @@ def _check_own(plugin: Plugin) -> None:
             )
         if kernel.backend == "composite" and not kernel.parts:
             plugin.quarantine(f"composite kernel {kernel.id!r} names no parts", "list the ops it is made of in parts=")
-    for dtype in plugin.dtypes:
+    for backend in plugin.backends:
+        if backend.name in _OWN_BACKENDS:
+            plugin.quarantine(f"backend {backend.name!r} is the core's own", "give the backend another name")
+    # The table of dtypes is the process's: what is quarantined leaves it alone.
+    for dtype in plugin.dtypes if plugin.state == "active" else ():
         try:
             dtypes.register(dtype)
         except NbxError as error:
@@ -258,7 +265,7 @@ def _quarantine_orphans(found: Sequence[Plugin]) -> None:
     while True:
         known = {op.id for plugin in found if plugin.state == "active" for op in plugin.ops}
         backends = {b.name for plugin in found if plugin.state == "active" for b in plugin.backends}
-        backends |= {"composite", "view"}
+        backends |= _OWN_BACKENDS
         changed = False
         for plugin in found:
             if plugin.state != "active":

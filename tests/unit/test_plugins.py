@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from nbx_registry import plugins
+from nbx_registry import dtypes, plugins
+from nbx_registry.dtypes import DType
 from nbx_registry.hookspecs import hookimpl
 from nbx_registry.kernel import Backend, Kernel
 from nbx_registry.op import op
@@ -183,3 +184,17 @@ def test_a_composite_without_parts_is_quarantined() -> None:
 def test_backends_of_two_plugins_may_not_share_a_name() -> None:
     states = found(make("a", backends=[Backend(name="new")]), make("b", backends=[Backend(name="new")]))
     assert states["a"].state == states["b"].state == "quarantined"
+
+
+@pytest.mark.parametrize("name", ["composite", "view"])
+def test_the_cores_own_backends_are_registered_by_nobody(name: str) -> None:
+    plugin = found(make("bad", backends=[Backend(name=name)]))["bad"]
+    assert plugin.state == "quarantined"
+    assert repr(name) in plugin.reason
+
+
+def test_a_quarantined_plugin_adds_no_dtype() -> None:
+    odd = DType(name="odd7", kind="int", bits=7, key="o7")
+    plugin = found(make("bad", dtypes=[odd], backends=[Backend(name="view")]))["bad"]
+    assert plugin.state == "quarantined"
+    assert "odd7" not in dtypes.TABLE
