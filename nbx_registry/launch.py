@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -96,6 +96,3 @@ class BindContext:
         if self.runtime is None or self.live is None:
             return artifact
         return self.runtime.load(self.live.index, artifact)
-
-
-Binder = Callable[[BindContext], "Launch | Sequence[Launch] | View"]
