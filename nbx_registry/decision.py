@@ -103,6 +103,7 @@ class Decision:
     candidates: tuple[Candidate, ...] = ()
     """The accepted first, best first; then the refused, by id."""
     faults: tuple[Fault, ...] = ()
+    """Nothing is chosen where one mattered. That of a composite which could not have been the best is told too."""
     hints: tuple[str, ...] = field(default=())
     """Ways out that are no kernel's own: a distribution that brings what the device lacks."""
 

@@ -200,6 +200,8 @@ class Dispatcher:
     def _outs(self, out: Any) -> list[tuple[Any, Adapter]]:
         """Return each array of ``out=`` with its adapter."""
         name, expected = self.op.name, len(self.op.outputs)
+        if not expected:
+            raise SignatureError(f"{name} has no outputs; it takes no out=")
         several = isinstance(out, tuple)
         given = cast("Sequence[Any]", out) if several else (out,)
         if len(given) != expected:

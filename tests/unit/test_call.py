@@ -147,6 +147,7 @@ def test_several_outputs_are_given_as_a_tuple(reg: nbx.Registry, put: Place) -> 
         ("made::spread", np.empty(7, np.float32), "has 2 outputs; out= gives 1"),
         ("made::spread", (np.empty(7, np.float32), None), "out= must be an array"),
         ("made::spread", (np.empty(7, np.float32), np.empty(6, np.float32)), r"output 'most' is float32\[7\]"),
+        ("made::accumulate", (), "has no outputs"),
         ("softmax", (np.empty((7, 5), np.float32),), "the array itself"),
         ("softmax", [np.empty((7, 5), np.float32)], "out= is a list"),
     ],
@@ -388,3 +389,10 @@ def test_a_binder_that_fails_is_asked_again_by_the_next() -> None:
         with pytest.raises(nbx.OutOfMemory):
             mine.call("add", numbers(7), numbers(7), kernel=kernel.id)
     assert len(asked) == 2
+
+
+def test_a_complex_scalar_is_weak_too(reg: nbx.Registry, put: Place) -> None:
+    z = (numbers(7) + 1j * numbers(7, seed=6)).astype(np.complex64)
+    np.testing.assert_allclose(array(reg.call("multiply", put(z), 2j)), z * np.complex64(2j), rtol=1e-6)
+    with pytest.raises(nbx.SignatureError, match="Python complex"):
+        reg.call("multiply", put(numbers(7)), 2j)
