@@ -115,7 +115,10 @@ class _Tile(NamedTuple):
 def _tile(ctx: BindContext, bits: int, width: int, queries: int) -> _Tile:
     """Return a tile whose operands fit the registers, and the shared memory of every architecture it is used on."""
     if bits == 32 or not has_matrix_unit(ctx):
-        return _Tile(32 if width <= 128 else 16, 32, 4 if width <= 64 else 8, 1)
+        if width <= 128:
+            return _Tile(32, 32, 4 if width <= 64 else 8, 1)
+        # Operands of 32 keys pass through 100 KiB of shared memory, which not every architecture gives a block.
+        return _Tile(16, 32 if ctx.device.fact("shared.bytes_per_block_optin") >= 2**17 else 16, 8, 1)
     if queries <= 16:
         return _Tile(16, 64, 4, 2) if width <= 128 else _Tile(16, 32, 4, 2)
     return _Tile(64, 64, 4, 2) if width <= 128 else _Tile(64, 32, 8, 2)
