@@ -71,13 +71,13 @@ class Dispatcher:
                 key.append(_key(array))
         if out is not None:
             key.append("out")
-            kind = type(out)
+            kind = type(out)  # pyright: ignore[reportUnknownVariableType] - as above
             if kind is _ndarray:
                 key += (out.dtype, out.shape, out.strides)
             elif kind in _KEYS:
                 key.append(_KEYS[kind](out))
             else:
-                key.append(_part(out))
+                key.append(_key(out))
         if attributes:
             for name, value in attributes.items():
                 if name in self._is_tensor:

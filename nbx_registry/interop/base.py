@@ -32,7 +32,7 @@ class Adapter(Protocol):
         """Return ``x`` itself, or for a foreign library the nbx.Tensor that stands for it (read-only)."""
         ...
 
-    def key(self, x: Any) -> tuple[Any, ...]:
+    def key(self, x: Any, /) -> tuple[Any, ...]:
         """Return something hashable and cheap that settles `spec` (but for alignment) and `place`.
 
         Arrays that `spec` or `place` refuses have keys that no accepted array has: an accepted key needs no check.
