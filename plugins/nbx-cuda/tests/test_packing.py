@@ -13,6 +13,7 @@ import pytest
 from nbx_cuda.runtime.code import Function
 from nbx_cuda.runtime.launch import _Config
 from nbx_cuda.runtime.program import CudaProgram, lay_out
+from nbx_registry import dtypes
 from nbx_registry.errors import NbxError
 from nbx_registry.launch import NULL, Launch, Scalar, ScalarOf
 from nbx_registry.runtime import Slot
@@ -118,6 +119,18 @@ def test_a_scalar_that_does_not_fit_is_refused_when_packed_and_when_run():
     packed = program([launch], [slot("a", weak=True)], Driver(1))
     with pytest.raises(NbxError, match="operands \\(a\\) cannot be \\[300\\]"):
         packed.run((300,))
+
+
+@pytest.mark.parametrize(
+    ("value", "ctype"), [(1e39, "float32"), (-1e39, "float32"), (65520.0, "float16"), (1e39, "bfloat16")]
+)
+def test_a_number_beyond_a_floating_type_is_infinity(value, ctype):
+    size = 2 if "16" in ctype else 4
+    driver = Driver(size)
+    launch = Launch(function=function(size), args=(ScalarOf("a", ctype),))
+    program([launch], [slot("a", weak=True)], driver).run((value,))
+    expected = np.asarray(np.copysign(np.inf, value), dtypes.get(ctype).numpy).tobytes()
+    assert driver.seen[0][2] == [expected]
 
 
 def test_offsets_move_one_argument_of_one_launch():

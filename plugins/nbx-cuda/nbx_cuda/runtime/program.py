@@ -7,6 +7,7 @@ A set of cells serves one thread at a time, so a program keeps a list of free se
 from __future__ import annotations
 
 import ctypes
+import math
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -42,6 +43,9 @@ _CODES = {
     "float64": "d",
 }
 """`struct`'s letter of a dtype."""
+
+_LARGEST = {"float16": 65520.0, "float32": 2.0**128 * (1 - 2.0**-25)}
+"""The least magnitude that rounds to infinity, where `struct` raises instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,8 +240,8 @@ class CudaProgram:
                 packed = Packed(layout)
             try:
                 write(packed.cells, 0, *operands)
-            except (struct.error, TypeError) as error:
-                raise NbxError(_misfit(self._slots, operands, error)) from error
+            except (struct.error, TypeError, OverflowError):
+                pack(packed, operands)
             if stream is None:
                 stream = default_stream
             if packed.stream != stream:
@@ -254,13 +258,7 @@ class CudaProgram:
                 packed = take()
             except IndexError:
                 packed = Packed(layout)
-            if direct:
-                try:
-                    write(packed.cells, 0, *operands)
-                except (struct.error, TypeError) as error:
-                    raise NbxError(_misfit(self._slots, operands, error)) from error
-            else:
-                pack(packed, operands)
+            pack(packed, operands)
             if stream is None:
                 stream = default_stream
             if packed.stream != stream:
@@ -278,13 +276,19 @@ class CudaProgram:
         try:
             if len(operands) != len(self._slots):
                 raise TypeError("their count")
-            values = [
-                operands[cell.index] + cell.offset if cell.ctype in _CODES else _bits(operands[cell.index], cell.ctype)
-                for cell in dynamic
-            ]
+            values = [_value(operands[cell.index], cell) for cell in dynamic]
             self.layout.format.pack_into(packed.cells, 0, *values)
         except (struct.error, TypeError, OverflowError) as error:
             raise NbxError(_misfit(self._slots, operands, error)) from error
+
+
+def _value(operand: Any, cell: Dynamic) -> Any:
+    """Return what `struct` packs for an operand; a number beyond a floating type rounds to infinity, as in IEEE 754."""
+    if cell.ctype not in _CODES:
+        return _bits(operand, cell.ctype)
+    if cell.ctype in _LARGEST and abs(operand) >= _LARGEST[cell.ctype]:
+        return math.copysign(math.inf, operand)
+    return operand + cell.offset
 
 
 def _launch_of(layout: Layout, calls: tuple[tuple[Any, ...], ...], arguments: tuple[Any, ...]) -> Launch:
