@@ -110,7 +110,29 @@ def _unparse(tree: ast.Module) -> str:
         first = body[0].value if body and isinstance(body[0], ast.Expr) else None
         if isinstance(first, ast.Constant) and isinstance(first.value, str):
             node.body = body[1:] or [ast.Pass()]
-    return ast.unparse(tree)
+    return ast.unparse(ast.fix_missing_locations(_Spelled().visit(tree)))
+
+
+class _Spelled(ast.NodeTransformer):
+    """Spells out f-strings whose expressions hold strings: Python 3.12 writes their quotes otherwise than 3.11 does."""
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.expr:
+        """Return the f-string, or a call that names its parts."""
+        self.generic_visit(node)
+        inner = [n for v in node.values if isinstance(v, ast.FormattedValue) for n in ast.walk(v.value)]
+        if not any(
+            isinstance(n, ast.JoinedStr) or (isinstance(n, ast.Constant) and isinstance(n.value, (str, bytes)))
+            for n in inner
+        ):
+            return node
+        parts: list[ast.expr] = []
+        for value in node.values:
+            if isinstance(value, ast.FormattedValue):
+                given = value.format_spec or ast.Constant(None)
+                parts.append(ast.Tuple([value.value, ast.Constant(value.conversion), given], ast.Load()))
+            else:
+                parts.append(value)
+        return ast.Call(ast.Name("__fstring__", ast.Load()), parts, [])
 
 
 # Code that is not imported: kernels, by reference.

@@ -51,3 +51,9 @@ def test_lambdas_are_told_apart() -> None:
 def test_what_is_no_function_is_refused() -> None:
     with pytest.raises(TypeError, match="no Python function"):
         function_digest(len)
+
+
+def test_strings_inside_f_strings_read_the_same_on_every_python() -> None:
+    # ast.unparse writes f"{x['a']}" with other quotes from Python 3.12 on.
+    assert normalise("y = f\"{x['a']!r:>{w}} b\"") == "y = __fstring__((x['a'], 114, f'>{w}'), ' b')"
+    assert normalise("y = f'{x} b'") == "y = f'{x} b'"
