@@ -124,6 +124,9 @@ def _kernel(
             f"kernel {kernel.id!r} is bound by a function of this process, whose code no bundle can name; register it "
             "as 'module:function'"
         )
+    code = digest.source_digest(kernel.bind)
+    if code != session.digests[kernel.id]:
+        raise FileError(f"the code of kernel {kernel.id!r} was changed while it was tried; run the suite again")
     backend = catalog.backends.get(kernel.backend)
     toolkit = _versions({backend.distribution}) if backend is not None else {}
     said = _VERDICTS[verdict]
@@ -132,7 +135,7 @@ def _kernel(
     return {
         "op": kernel.op,
         "op_digest": catalog.op(kernel.op).digest,
-        "kernel_digest": digest.source_digest(kernel.bind),
+        "kernel_digest": code,
         "backend": kernel.backend,
         "toolkit": next((f"{name} {version}" for name, version in toolkit.items()), None),
         "built": _built(records),

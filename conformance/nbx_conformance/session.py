@@ -14,6 +14,7 @@ from nbx_conformance.route import Route, find
 from nbx_conformance.runner import Item, KernelVerdict, Record, Selection
 from nbx_conformance.trial import Site
 from nbx_conformance.worker import Worker
+from nbx_registry import digest
 from nbx_registry.errors import NbxError, UnknownName
 from nbx_registry.registry import Registry
 
@@ -26,6 +27,7 @@ class Session:
         self._given = registry
         self._worker: Worker | None = None
         self.records: dict[tuple[str, str], Record] = {}
+        self.digests: dict[str, str] = {}
 
     @cached_property
     def registry(self) -> Registry:
@@ -71,7 +73,14 @@ class Session:
     @cached_property
     def items(self) -> Sequence[Item]:
         """Every trial."""
-        return runner.items(self.site, self.selection)
+        found = runner.items(self.site, self.selection)
+        # What is tried is the code as it is now, whatever becomes of the files before the bundle is written.
+        self.digests = {
+            item.kernel.id: digest.source_digest(item.kernel.bind)
+            for item in found
+            if isinstance(item.kernel.bind, str)
+        }
+        return found
 
     def run(self, item: Item) -> Record:
         """Try one kernel on one case, here or in the process that the route needs."""

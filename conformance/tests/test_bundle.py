@@ -216,6 +216,16 @@ def test_a_run_of_some_cases_is_incomplete(registry: nbx.Registry, tmp_path: Pat
     assert verify(tmp_path / "bundle.json", registry).code == NOT_VERIFIED
 
 
+def test_code_that_changes_while_it_is_tried_is_in_no_bundle(
+    registry: nbx.Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = Session(Options(device="cpu", kernels=(KERNEL,)), registry)
+    session.run(session.items[0])
+    monkeypatch.setattr(bundle.digest, "source_digest", lambda reference: "0" * 64)
+    with pytest.raises(FileError, match=f"the code of kernel '{KERNEL}' was changed while it was tried"):
+        bundle.write(session, tmp_path / "bundle.json")
+
+
 def test_nothing_measured_is_no_bundle(registry: nbx.Registry, tmp_path: Path) -> None:
     with pytest.raises(FileError, match="nothing was measured"):
         bundle.write(Session(Options(device="cpu", kernels=(KERNEL,)), registry), tmp_path / "bundle.json")
