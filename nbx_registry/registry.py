@@ -251,9 +251,11 @@ class Registry:
         return Price(signature, cost, target.device, decision, workspace)
 
     def diagnostics(self) -> list[str]:
-        """Return what is wrong with kernels whatever the request: conditions over unknown names, always refusing."""
+        """Return what is wrong whatever the request: conditions over unknown names, always refusing; vain blocks."""
         problems = [self._selector.check(kernel) for kernel in self.catalog.kernels.values()]
-        return [problem for problem in problems if problem is not None]
+        known = {*self.catalog.plugins, *self.catalog.kernels}
+        unknown = (f"block names {name!r}, which nobody registers" for name in sorted(self.catalog.blocked - known))
+        return [*(problem for problem in problems if problem is not None), *unknown]
 
     # Running.
 

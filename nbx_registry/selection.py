@@ -406,7 +406,7 @@ def _not_tuned(kernel: Kernel, key: tuple[object, ...]) -> Refusal:
     return Refusal(
         code="KEY_NOT_TUNED",
         reason=f"no settings are proven for key {dict(zip(kernel.key, key, strict=True))}",
-        would_run_if=f"nbx tune {kernel.op.partition('@')[0]} proves settings for this key, or require='checked'",
+        would_run_if="settings proven for this key are installed, or require='checked'",
     )
 
 

@@ -32,10 +32,11 @@ def adapter(x: object) -> Adapter | None:
 def not_a_tensor(x: object, name: str) -> SignatureError:
     """Build the error for ``x``, given where the op takes tensor ``name``: it says how to make one."""
     kind: type[Any] = type(x)
+    it = name.rpartition(": ")[2]
     if issubclass(kind, list | tuple):
         return SignatureError(
             f"{name} is a {kind.__name__}, and no array: its dtype is anybody's guess;"
-            f" give numpy.asarray({name}, dtype='float32') or nbx.asarray({name}, 'bfloat16')"
+            f" give numpy.asarray({it}, dtype='float32') or nbx.asarray({it}, 'bfloat16')"
         )
     return SignatureError(
         f"{name} is a {kind.__module__}.{kind.__qualname__}, and no array: give a NumPy array, a torch tensor,"

@@ -159,7 +159,9 @@ def test_negative_strides_of_single_elements_move_nothing() -> None:
     assert reader(x).spec(x).shape == (1, 3)
 
 
-@pytest.mark.parametrize("x", [1, 2.0, True, None, "float32[3]", [1.0, 2.0], (1, 2), {"a": 1}, object()], ids=str)
+@pytest.mark.parametrize(
+    "x", [1, 2.0, True, None, "float32[3]", [1.0, 2.0], (1, 2), {"a": 1}, object()], ids=lambda x: type(x).__name__
+)
 def test_what_is_no_array_has_no_adapter(x: object) -> None:
     assert adapter(x) is None
 

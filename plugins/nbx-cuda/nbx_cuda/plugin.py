@@ -9,4 +9,5 @@ NBX_HOOKS = 1
 @hookimpl
 def nbx_register_runtimes() -> list[RuntimeSpec]:
     """Register the CUDA runtime."""
-    return [RuntimeSpec(name="cuda", factory="nbx_cuda.runtime:create", install="pip install nbx-registry[cuda]")]
+    # What is missing, driver or package, and how it is installed, the runtime tells: `CudaRuntime.why_absent`.
+    return [RuntimeSpec(name="cuda", factory="nbx_cuda.runtime:create")]
