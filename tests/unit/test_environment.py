@@ -11,9 +11,9 @@ from nbx_registry.errors import EnvironmentVariableError
 
 
 def test_defaults_without_any_variable(monkeypatch):
-    monkeypatch.setenv("HOME", "/home/someone")
-    assert environment.config_dir({}) == Path("/home/someone/.config/nbx")
-    assert environment.cache_dir({}) == Path("/home/someone/.cache/nbx")
+    monkeypatch.setenv("HOME", "/srv/someone")
+    assert environment.config_dir({}) == Path("/srv/someone/.config/nbx")
+    assert environment.cache_dir({}) == Path("/srv/someone/.cache/nbx")
     assert environment.blocked({}) == ()
     assert environment.require({}) == "checked"
 
@@ -25,8 +25,8 @@ def test_values_are_read_from_the_process_unless_given(monkeypatch, tmp_path):
 
 
 def test_a_tilde_is_the_home_folder(monkeypatch):
-    monkeypatch.setenv("HOME", "/home/someone")
-    assert environment.cache_dir({"NBX_CACHE_DIR": "~/c"}) == Path("/home/someone/c")
+    monkeypatch.setenv("HOME", "/srv/someone")
+    assert environment.cache_dir({"NBX_CACHE_DIR": "~/c"}) == Path("/srv/someone/c")
 
 
 @pytest.mark.parametrize("value", ["", "relative/folder", "./x", "/a\0b"])
