@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
+from contextlib import nullcontext, redirect_stdout
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -34,6 +37,7 @@ def conformance() -> None:
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write what was found into this bundle.")
 @click.option("-k", "keyword", help="Only trials whose id matches, as pytest's -k.")
 @click.option("--verbose", "-v", is_flag=True, help="A line for each trial.")
+@click.option("--json", "as_json", is_flag=True, help="Plain data on standard output, for programs.")
 @click.pass_context
 def run(
     context: click.Context,
@@ -46,6 +50,7 @@ def run(
     out: Path | None,
     keyword: str | None,
     verbose: bool,
+    as_json: bool,
 ) -> None:
     """Try every kernel on every case, as far as the device can be reached from here.
 
@@ -61,9 +66,10 @@ def run(
         # Unknown names are told before pytest starts.
         session = Session(Options(device=device, via=via, size=size, plugins=plugin, ops=op, kernels=kernel))
         kernels = {item.kernel.id for item in session.items}
-        click.echo(f"{session.route}: {_count(len(kernels), 'kernel')}, {_count(len(session.items), f'{size} trial')}")
+        what = f"{_count(len(kernels), 'kernel')}, {_count(len(session.items), f'{size} trial')}"
+        click.echo(f"{session.route}: {what}", err=as_json)
         if session.route.why:
-            click.echo(f"  not more, because {session.route.why}")
+            click.echo(f"  not more, because {session.route.why}", err=as_json)
     except UnknownName as error:
         click.echo(f"error: {error}", err=True)
         context.exit(USAGE)
@@ -80,10 +86,31 @@ def run(
     arguments.append("-v" if verbose else "-q")
     package = resources.files("nbx_conformance")
     with resources.as_file(package / "whole_suite.py") as file, resources.as_file(package / "pytest.ini") as settings:
-        code = pytest.main([str(file), "-c", str(settings), "--rootdir", str(file.parent), *arguments])
+        heard = _Heard()
+        with redirect_stdout(sys.stderr) if as_json else nullcontext():
+            code = pytest.main([str(file), "-c", str(settings), "--rootdir", str(file.parent), *arguments], [heard])
+    if as_json:
+        click.echo(json.dumps({"exit_code": _CODES.get(int(code), 1), **heard.found}, indent=1))
     if code == pytest.ExitCode.NO_TESTS_COLLECTED:
         click.echo("nothing was measured: no trial matches", err=True)
     context.exit(_CODES.get(int(code), 1))
+
+
+class _Heard:
+    """Keeps what the suite's own pytest plugin collected, past pytest's end."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, Any] = {"runs": [], "problems": [], "bundle": None}
+
+    def pytest_unconfigure(self, config: Any) -> None:
+        """Take it before pytest lets go of it."""
+        from nbx_conformance.report import summary
+
+        collector = config.pluginmanager.get_plugin("nbx-conformance-collector")
+        if collector is not None:
+            runs = [summary(run) for run in collector.runs.values() if run.records]
+            bundle = config.getoption("--nbx-out") if collector.written else None
+            self.found = {"runs": runs, "problems": list(collector.failed), "bundle": bundle}
 
 
 def _count(number: int, what: str) -> str:
@@ -116,8 +143,9 @@ def verify(context: click.Context, bundle: tuple[Path, ...], as_json: bool) -> N
 
 
 @conformance.command()
+@click.option("--json", "as_json", is_flag=True, help="Plain data, for programs.")
 @click.pass_context
-def lint(context: click.Context) -> None:
+def lint(context: click.Context, as_json: bool) -> None:
     """Check the cases of every op against its contract.
 
     Exit codes: 0 nothing found, 3 something is wrong.
@@ -127,7 +155,11 @@ def lint(context: click.Context) -> None:
     registry = nbx.load()
     table = runner.case_table(registry)
     problems = check(table, registry.ops.values())
-    for problem in problems:
-        click.echo(problem)
-    click.echo(f"{sum(len(table.of(op)) for op in table.ops)} cases of {len(table.ops)} ops, {len(problems)} problems")
+    count = sum(len(table.of(op)) for op in table.ops)
+    if as_json:
+        click.echo(json.dumps({"cases": count, "ops": len(table.ops), "problems": list(problems)}, indent=1))
+    else:
+        for problem in problems:
+            click.echo(problem)
+        click.echo(f"{count} cases of {len(table.ops)} ops, {len(problems)} problems")
     context.exit(NOT_PASSED if problems else 0)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import cast
+from dataclasses import asdict
+from typing import Any, cast
 
 from nbx_conformance.runner import Item, Record
 from nbx_conformance.session import Session
 
+_SAID = ("pass", "refused", "fail", "error")
 _HEAD = ("kernel", "op", "passed", "refused", "failed", "errors", "relative L2", "of bound", "seconds", "verdict")
 
 
@@ -25,7 +27,7 @@ def table(session: Session) -> Iterator[str]:
             (
                 kernel,
                 records[0].op,
-                *(str(counted[verdict]) for verdict in ("pass", "refused", "fail", "error")),
+                *(str(counted[verdict]) for verdict in _SAID),
                 f"{norm:.2g}" if profiles else "exact",
                 f"{share:.0%}" if share <= 1000 else "beyond",
                 f"{sum(record.seconds for record in records):.1f}",
@@ -39,6 +41,24 @@ def table(session: Session) -> Iterator[str]:
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         yield "  ".join(cells).rstrip()
+
+
+def summary(session: Session) -> dict[str, Any]:
+    """Return what `table` shows, and each trial that did not pass, as plain data for programs."""
+    verdicts = session.verdicts()
+    return {
+        "route": str(session.route),
+        "not_more_because": session.route.why or None,
+        "kernels": {
+            kernel: {
+                "op": records[0].op,
+                "verdict": verdicts[kernel],
+                **{said: sum(record.verdict == said for record in records) for said in _SAID},
+                "trials": [asdict(r) for r in records if r.verdict in ("fail", "error")],
+            }
+            for kernel, records in session.by_kernel().items()
+        },
+    }
 
 
 def failure(session: Session, item: Item, record: Record) -> str:

@@ -110,6 +110,19 @@ def test_the_command_runs_verifies_and_leaves_nothing_else_behind(tmp_path: Path
     assert json.loads(done.stdout)[0]["verified"] is False
 
 
+def test_a_run_is_told_as_plain_data(tmp_path: Path) -> None:
+    done = conformance(tmp_path, "run", "--op", "sqrt", "--plugin", "nbx-host", "--json", "--out", "bundle.json")
+    told = json.loads(done.stdout)
+    (run,) = told["runs"]
+    assert (told["exit_code"], told["problems"], Path(told["bundle"]).name) == (0, [], "bundle.json")
+    kernel = run["kernels"]["nbx-host/sqrt/numpy"]
+    assert (kernel["verdict"], kernel["fail"], kernel["error"]) == ("pass", 0, 0)
+    assert kernel["pass"] > 10
+    done = conformance(tmp_path, "run", "--op", "sqrt", "-k", "nosuchcase", "--json")
+    assert (done.returncode, json.loads(done.stdout)["exit_code"]) == (3, 3)
+    assert json.loads(conformance(tmp_path, "lint", "--json").stdout)["problems"] == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
