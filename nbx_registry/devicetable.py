@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 MAX_EXTENDS = 8
 """Longest chain of files that extend each other."""
 
+_GLANCE = 2**16
+"""How many bytes of a file a glance takes in."""
 _MATCH_LINE = re.compile(rb"^match:[ \t]*\{[^\n]*$", re.MULTILINE)
 _FOLDER_FILES = ("schema.yml", "sources.yml", "suggestions.yml")
 _ID = re.compile(r"[a-z0-9][a-z0-9_.-]*/(arch/)?[a-z0-9][a-z0-9_.-]*\Z")
@@ -353,7 +355,8 @@ def _matches(rule: Mapping[str, Any], live: LiveDevice, count: object) -> bool:
 def _rules_out(path: Path, live: LiveDevice, count: object) -> bool:
     """Return whether a glance at a file shows that it matches another device: reading all of it costs milliseconds."""
     try:
-        line = _MATCH_LINE.search(path.read_bytes())
+        with path.open("rb") as stream:
+            line = _MATCH_LINE.search(stream.read(_GLANCE))
         return line is not None and not _matches(yamlfile.parse(line[0])["match"], live, count)
     except (OSError, NbxError, TypeError, AttributeError):
         # Whatever is wrong with it, reading the file tells.

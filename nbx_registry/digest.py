@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -189,10 +190,11 @@ def source_digest(reference: str) -> str:
     NbxError
         If a module does not parse.
     """
-    known = _known.get(reference)
-    if known is None or not known.still_holds():
-        known = _known[reference] = _digest(reference)
-    return known.digest
+    with _lock:
+        known = _known.get(reference)
+        if known is None or not known.still_holds():
+            known = _known[reference] = _digest(reference)
+        return known.digest
 
 
 class SourceDigests:
@@ -206,10 +208,11 @@ class SourceDigests:
         """Return `source_digest` of a reference, as it was when first asked for."""
         found = self._found.get(reference)
         if found is None:
-            known = _known.get(reference)
-            if known is None or not known.still_holds(self._stamps):
-                known = _known[reference] = _digest(reference)
-            found = self._found[reference] = known.digest
+            with _lock:
+                known = _known.get(reference)
+                if known is None or not known.still_holds(self._stamps):
+                    known = _known[reference] = _digest(reference)
+                found = self._found[reference] = known.digest
         return found
 
 
@@ -234,6 +237,8 @@ class _Known:
         return True
 
 
+# Graphs of sources grow as they are read, and one half grown gives other digests: one thread reads at a time.
+_lock = threading.Lock()
 _known: dict[str, _Known] = {}
 _graphs: dict[str, Graph] = {}
 

@@ -192,7 +192,7 @@ class Dispatcher:
         for (name, array), adapter in zip(given, adapters, strict=True):
             if name in self._mutable and adapter is not None:
                 spec: TensorSpec = signature.tensor(name)
-                if spec.distinct != spec.size:
+                if not spec.injective:
                     raise SignatureError(f"{self.op.name}: {name} is written in place, but expanded ({spec}): copy it")
                 if not adapter.writable(array):
                     raise SignatureError(f"{self.op.name}: {name} is written in place, but it is read-only")
@@ -224,7 +224,7 @@ class Dispatcher:
                 raise SignatureError(f"{name}: out= is {found}; output {output.name!r} is {spec}")
             if adapter.place(array) != place:
                 raise SignatureError(f"{name}: out= is on {adapter.place(array)}, the tensors on {place}")
-            if found.distinct != found.size:
+            if not found.injective:
                 raise SignatureError(f"{name}: out= is expanded ({found}): its elements share memory")
             if not adapter.writable(array):
                 raise SignatureError(f"{name}: out= is read-only")

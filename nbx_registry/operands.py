@@ -210,7 +210,9 @@ class AddressCall(GeneralCall):
         values += [a.address_code.format(x=r) for a, r in zip(shape.out_adapters, results, strict=True)]
         code += [f"    p{n} = {value}" for n, value in enumerate(values)]
         given = f"({', '.join(results)}{',' if len(results) > 1 else ''})" if results else "None"
-        doubts = [f"({' | '.join(f'p{n}' for n in self._addressed)}) & 15"] if self._addressed else []
+        addresses = [f"p{n}" for n in self._addressed]
+        # No address at all is a tensor without memory: describing it again raises the error that says so.
+        doubts = [f"({' | '.join(addresses)}) & 15", f"not ({' and '.join(addresses)})"] if addresses else []
         doubts += (str(guard.doubt()) for guard in guards)
         # Whether torch's tensors may be written needs no look.
         written = [(f"a{n}", shape.adapters[n]) for n, *_ in self._written]

@@ -25,6 +25,7 @@ from nbx_registry.runtime import Emulator, RuntimeSpec
 
 State = Literal["active", "quarantined", "blocked"]
 
+_CORE_DISTRIBUTION = "nbx-registry"
 CORE = "nbx-host"
 """The built-in plugin: the only one that may register ops outside a namespace."""
 
@@ -118,6 +119,12 @@ def discover(block: Iterable[str] = (), extra: Sequence[Any] = ()) -> tuple[Plug
             plugin.state = "blocked"
             plugin.reason = "blocked by the caller; it was not imported"
             plugin.way_out = f"leave {name!r} out of block= (or of NBX_BLOCK)"
+        elif name == CORE and sum(s.distribution == _CORE_DISTRIBUTION for s in sources) == 1:
+            _ask(plugin, next(s for s in sources if s.distribution == _CORE_DISTRIBUTION))
+            for other in (s for s in sources if s.distribution != _CORE_DISTRIBUTION):
+                claims = Plugin(name=f"{name} of {other.distribution or other.module}", module=other.module)
+                claims.quarantine(f"the name {name!r} is the core's own", "give the plugin a name of its own")
+                found.append(claims)
         elif len(sources) > 1:
             owners = " and ".join(sorted(s.distribution or s.module or "an object of this process" for s in sources))
             plugin.quarantine(f"two plugins are named {name!r}: {owners}", "uninstall or rename one of them")
@@ -177,7 +184,7 @@ def _ask(plugin: Plugin, source: _Source) -> None:
         attribute, kind = _HOOKS[caller.name]
         try:
             items = tuple(item for part in caller() for item in (part or ()))
-        except Exception as error:  # noqa: BLE001 - as above
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
             plugin.quarantine(
                 f"{caller.name} raised {type(error).__name__}: {error}",
                 f"mend {source.distribution or source.name}, or block it: block=[{plugin.name!r}]",

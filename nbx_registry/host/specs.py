@@ -42,7 +42,6 @@ KERNELS = (
         "conversion",
         "numpy.copyto; in blocks where NumPy would round twice, saturating, and from floating to integers.",
         batch_invariant=True,
-        overlap="any",
     ),
     # The order in which NumPy adds up depends on all of an array's extents.
     _kernel("sum", "reduction", "numpy.add.reduce: pairwise along the fastest axis, else row after row."),

@@ -105,6 +105,7 @@ class TorchAdapter:
 
     def array(self, x: Any) -> np.ndarray:
         dtype = x.dtype
+        address = self.address(x)
         if dtype in self._numpy_knows:
             try:
                 return x.numpy()
@@ -112,10 +113,18 @@ class TorchAdapter:
                 # Another layout under the key of a strided tensor.
                 self.spec(x)
                 raise
-        return array_at(x.data_ptr(), self._to_table[dtype].numpy, tuple(x.shape), x.stride(), owner=x)
+        return array_at(address, self._to_table[dtype].numpy, tuple(x.shape), x.stride(), owner=x)
 
     def address(self, x: Any) -> int:
-        return x.data_ptr()
+        try:
+            address = x.data_ptr()
+        except RuntimeError:
+            # Another layout under the key of a strided tensor.
+            self.spec(x)
+            raise
+        if address == 0 and x.numel():
+            raise SignatureError(f"torch tensor of shape {list(x.shape)} has no memory: its storage is gone")
+        return address
 
     def writable(self, x: Any) -> bool:
         return True

@@ -233,3 +233,13 @@ def test_a_gradient_is_refused(reg: nbx.Registry) -> None:
 def test_zero_sized_tensors_pass(reg: nbx.Registry) -> None:
     assert reg.call("add", np.empty((0, 3), np.float32), np.empty(3, np.float32)).shape == (0, 3)
     assert reg.call("matmul", np.empty((2, 0), np.float32), np.empty((0, 3), np.float32)).tolist() == [[0] * 3] * 2
+
+
+def test_an_output_whose_elements_share_memory_is_refused(reg: nbx.Registry) -> None:
+    buffer = np.zeros(64, np.float32)
+    shared = np.lib.stride_tricks.as_strided(buffer, (4, 4), (4, 4))
+    with pytest.raises(nbx.SignatureError, match="share memory"):
+        reg.call("add", np.ones((4, 4), np.float32), 1.0, out=shared)
+    assert not buffer.any()
+    columns = np.zeros((4, 8), np.float32)[:, ::2]
+    assert reg.call("add", np.ones((4, 4), np.float32), 1.0, out=columns.T.T) is not None

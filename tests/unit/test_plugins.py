@@ -198,3 +198,21 @@ def test_a_quarantined_plugin_adds_no_dtype() -> None:
     plugin = found(make("bad", dtypes=[odd], backends=[Backend(name="view")]))["bad"]
     assert plugin.state == "quarantined"
     assert "odd7" not in dtypes.TABLE
+
+
+def test_the_cores_name_is_the_cores() -> None:
+    states = found(make("nbx-host", kernels=[kernel("nbx-host/add/mine")]))
+    assert states["nbx-host"].state == "active"
+    (other,) = [p for name, p in states.items() if name.startswith("nbx-host of ")]
+    assert other.state == "quarantined"
+    assert "'nbx-host'" in other.reason
+
+
+def test_a_hook_that_exits_is_quarantined() -> None:
+    def leave() -> list[Kernel]:
+        raise SystemExit(7)
+
+    bad = SimpleNamespace(
+        name="bad", NBX_HOOKS=1, nbx_register_kernels=hookimpl(leave, specname="nbx_register_kernels")
+    )
+    assert found(bad)["bad"].state == "quarantined"

@@ -7,6 +7,7 @@ import itertools
 import sys
 import textwrap
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -266,3 +267,18 @@ def test_fifty_kernels_of_one_module_take_little(package):
     assert len(found) == 50
     # 5 ms where nothing else runs; the bound leaves room for a busy machine.
     assert time.perf_counter() - begin < 0.1
+
+
+def test_threads_that_ask_at_once_are_told_the_same() -> None:
+    reference = "nbx_registry.host.kernels.attention:scaled_dot_product_attention"
+    expected = digest.source_digest(reference)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(5):
+            digest._known.clear()
+            digest._graphs.clear()
+            with ThreadPoolExecutor(16) as pool:
+                assert set(pool.map(lambda _: digest.source_digest(reference), range(16))) == {expected}
+    finally:
+        sys.setswitchinterval(interval)

@@ -1,6 +1,7 @@
 """The host's sum, softmax and layer_norm, against torch in float64."""
 
 import hosted
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
@@ -21,6 +22,18 @@ def test_sum(dtype: str, axis: object, keepdims: bool) -> None:
         truth = truth.reshape(1, 1, 1)
     narrow = dtype in ("float16", "bfloat16")
     check(run("sum", x, axis=axis, keepdims=keepdims), truth, ulp=0.51 if narrow else 1, absolute=3e-4)
+
+
+def test_partial_sums_are_not_rounded_to_a_narrow_output() -> None:
+    x = np.r_[np.full(5000, 60000), np.full(5000, -60000)].astype(np.float16)
+    assert run("sum", x) == 0
+    ones = np.asfortranarray(np.ones((9000, 3, 4))).astype("float32").astype(ml_dtypes.bfloat16)
+    assert float(run("sum", ones, axis=(0, 2))[0]) == 36096
+
+
+def test_long_leading_axes_do_not_lose_count() -> None:
+    assert run("sum", np.ones((2**24 + 9, 1), np.float32), axis=0)[0] == 2**24 + 8
+    np.testing.assert_allclose(run("sum", np.full((10**6, 2), 0.1, np.float32), axis=0), 1e5, rtol=1e-6)
 
 
 def test_sum_over_no_axes_copies() -> None:
