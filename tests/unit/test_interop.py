@@ -328,7 +328,7 @@ def test_cupy_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_torch_tensor_whose_storage_is_gone_is_refused() -> None:
-    torch = pytest.importorskip("torch")
+
     for dtype in (torch.float32, torch.bfloat16):
         x = torch.ones(1000, dtype=dtype)
         x.untyped_storage().resize_(0)
