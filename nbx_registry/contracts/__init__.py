@@ -2,10 +2,40 @@
 
 from __future__ import annotations
 
-from nbx_registry.contracts import attention, cache, elementwise, indexing, layout, linalg, normalization, reduction
+from nbx_registry.contracts import (
+    attention,
+    cache,
+    convolution,
+    creation,
+    elementwise,
+    fourier,
+    indexing,
+    layout,
+    linalg,
+    normalization,
+    quantized,
+    random,
+    reduction,
+    sorting,
+)
 from nbx_registry.op import Op
 
-_FAMILIES = (elementwise, reduction, normalization, linalg, indexing, attention, cache, layout)
+_FAMILIES = (
+    elementwise,
+    reduction,
+    normalization,
+    linalg,
+    convolution,
+    layout,
+    creation,
+    random,
+    indexing,
+    sorting,
+    attention,
+    cache,
+    fourier,
+    quantized,
+)
 
 ALL: tuple[Op, ...] = tuple(
     {op.id: op for family in _FAMILIES for op in vars(family).values() if isinstance(op, Op)}.values()

@@ -1,0 +1,21 @@
+"""The host's attention kernels, as data."""
+
+from __future__ import annotations
+
+from nbx_registry.host.specs.numpy_kernel import numpy_kernel
+
+KERNELS = (
+    numpy_kernel(
+        "scaled_dot_product_attention",
+        "attention",
+        "Scores of 131072 pairs at a time: BLAS, softmax, BLAS; keys past a causal block are left out.",
+    ),
+    numpy_kernel("decode_attention", "attention", "The heads of a group as one product by BLAS; all keys in one pass."),
+    numpy_kernel("decode_attention_reduce", "attention", "Split after split, all rows at once.", batch_invariant=True),
+    numpy_kernel(
+        "paged_kv_append",
+        "attention",
+        "One indexed assignment; rows rounded first where the dtypes differ.",
+        batch_invariant=True,
+    ),
+)

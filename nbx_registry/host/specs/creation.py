@@ -1,0 +1,7 @@
+"""The host's creation kernels, as data."""
+
+from __future__ import annotations
+
+from nbx_registry.kernel import Kernel
+
+KERNELS: tuple[Kernel, ...] = ()

@@ -1,0 +1,7 @@
+"""The host's indexing kernels, as data."""
+
+from __future__ import annotations
+
+from nbx_registry.host.specs.numpy_kernel import numpy_kernel
+
+KERNELS = (numpy_kernel("embedding", "indexing", "numpy.take.", batch_invariant=True),)
