@@ -72,8 +72,7 @@ class _Generator:
         self.lines = body
         names = [param.name for param in op.tensors]
         self._line(1, f"if len(tensors) != {len(names)}: tensors = errors.pad(tensors)")
-        if names:
-            self._line(1, f"{''.join(f't_{name}, ' for name in names)}= tensors = tuple(tensors)")
+        self._line(1, f"{''.join(f't_{name}, ' for name in names) or '()'} = tensors = tuple(tensors)")
         for index, param in enumerate(op.tensors):
             self._param(index, param)
         self._scalars()

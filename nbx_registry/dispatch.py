@@ -36,7 +36,7 @@ CALL_LIMIT = 2048
 
 _ndarray = np.ndarray
 # What makes outputs where no array says in which library.
-_NUMPY, _NBX = NumpyAdapter(), NbxAdapter(tensor)
+_NBX: Adapter = NbxAdapter(tensor)
 
 
 class Dispatcher:
@@ -142,8 +142,7 @@ class Dispatcher:
         if out is not None:
             out_adapters = [adapter for _, adapter in outs]
         else:
-            own: Adapter = _NUMPY if place == "cpu" else _NBX
-            like = next((adapter for adapter in adapters if adapter is not None), own)
+            like = next((adapter for adapter in adapters if adapter is not None), _NBX)
             out_adapters = [like] * len(op.outputs)
         names = [name for name, _ in given]
         counter = registry.programs.counter(bound)
@@ -179,8 +178,9 @@ class Dispatcher:
         wanted = None if device is None else self._registry.target(device).name
         place = next(iter(places), wanted or "cpu")
         if wanted is not None and wanted != place:
+            what = "the tensors are" if any(adapters) else "out= is"
             raise SignatureError(
-                f"{self.op.name}: device={device!r}, but the tensors are on {place}; nothing is copied unless asked "
+                f"{self.op.name}: device={device!r}, but {what} on {place}; nothing is copied unless asked "
                 f"(nbx.asarray(x, device={device!r}) copies)"
             )
         return place

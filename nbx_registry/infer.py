@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from math import prod
 from typing import TYPE_CHECKING
 
 from nbx_registry import dtypes
 from nbx_registry.dtypes import DType
 from nbx_registry.errors import SignatureError
-from nbx_registry.spec import TensorSpec
+from nbx_registry.spec import MAX_EXTENT, MAX_RANK, TensorSpec
 
 if TYPE_CHECKING:
     from nbx_registry.signature import Signature
@@ -202,6 +203,20 @@ def sum_dtype(dtype: DType) -> DType:
     if dtype.kind == "uint":
         return dtypes.get("uint64")
     return dtypes.get("int64") if dtype.kind in ("int", "bool") else dtype
+
+
+def given_shape(shape: Sequence[int]) -> Shape:
+    """Return the shape that an attribute names. Raises `SignatureError` where no tensor has it."""
+    for axis, extent in enumerate(shape):
+        if extent < 0:
+            raise SignatureError(
+                f"shape={tuple(shape)}: axis {axis} is {extent}; an extent is an integer of at least 0", code="SHAPE"
+            )
+    if len(shape) > MAX_RANK:
+        raise SignatureError(f"shape={tuple(shape)} has {len(shape)} axes; at most {MAX_RANK}", code="SHAPE")
+    if prod(shape) > MAX_EXTENT:
+        raise SignatureError(f"shape={tuple(shape)} has more than 2**62 elements", code="SHAPE")
+    return tuple(shape)
 
 
 def permutation(axes: Sequence[int], rank: int) -> tuple[int, ...]:

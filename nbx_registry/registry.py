@@ -272,6 +272,8 @@ class Registry:
     ) -> Any:
         """Run an op on arrays; return its outputs in the library of ``out``, else of the first array.
 
+        Without any array the outputs are `nbx_registry.Tensor` on ``device`` (the host, unless named).
+
         Raises
         ------
         SignatureError
