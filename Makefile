@@ -11,12 +11,13 @@ manifests = pyproject.toml $(wildcard */pyproject.toml) $(wildcard plugins/*/pyp
 members = devices conformance examples plugins/nbx-triton plugins/nbx-cuda plugins/nbx-sdm
 editable = $(foreach member,$(1),-e ./$(member))
 
-.PHONY: help demo test lint clean
+.PHONY: help demo test lint docs clean
 
 help:
 	@echo "make demo    run the demonstration"
 	@echo "make test    run every test"
 	@echo "make lint    formatting, lint, types, the direction of imports"
+	@echo "make docs    build the site into build/site"
 	@echo "make clean   remove the virtual environment and what was built"
 
 # The host's rates, for the floors, are measured into the virtual environment: the user's own files stay as they are.
@@ -32,6 +33,9 @@ lint: $(VENV)/.lint
 	$(bin)/ruff format --check .
 	$(bin)/lint-imports
 	$(bin)/pyright --pythonpath $(bin)/python
+
+docs: $(VENV)/.test
+	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --quiet
 
 clean:
 	rm -rf $(VENV) dist build

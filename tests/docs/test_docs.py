@@ -6,18 +6,25 @@ a comment states (``# exits 3``), and print what follows it up to the next ``$``
 """
 
 import doctest
+import logging
+import os
 import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import mkdocs.commands.build
+import mkdocs.config
 import pytest
 from click.testing import CliRunner
 
+import nbx_registry
 from nbx_registry.cli import main
 
 ROOT = Path(__file__).parents[2]
+GENERATED = ROOT / "docs/reference/ops"
+"""Where the site's pages of ops lie, which no file in the repository holds."""
 PATTERNS = ("*.md", "docs/**/*.md", "*/README.md", "plugins/*/README.md")
 PAGES = sorted({page for pattern in PATTERNS for page in ROOT.glob(pattern) if ".venv" not in page.parts})
 READ_ONLY = {"text", "yaml", "toml", "json", "mermaid"}
@@ -119,7 +126,20 @@ def test_commands_exit_and_print_as_stated(
 def test_links_inside_the_repository_lead_somewhere(page: Path) -> None:
     for target in _LINK.findall(_FENCE.sub("", page.read_text("utf-8"))):
         if "://" not in target and not target.startswith("#"):
-            assert (page.parent / target.partition("#")[0]).exists(), f"{name(page)} links to {target}"
+            path = Path(os.path.normpath(page.parent / target.partition("#")[0]))
+            assert path.exists() or path.is_relative_to(GENERATED), f"{name(page)} links to {target}"
+
+
+def test_the_site_builds_strictly_with_a_page_for_every_op(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    config = mkdocs.config.load_config(str(ROOT / "mkdocs.yml"), site_dir=str(tmp_path / "site"), strict=True)
+    with caplog.at_level(logging.WARNING, "mkdocs"):
+        mkdocs.commands.build.build(config)
+    assert not caplog.messages
+    for op in nbx_registry.load().ops.values():
+        page = tmp_path / "site/reference/ops" / f"{op.name.replace('::', '/')}.html"
+        text = page.read_text("utf-8")
+        for heading in ("Parameters", "Notes", "Cost", "Kernels"):
+            assert f">{heading}<" in text, f"{op.name} says nothing under {heading}"
 
 
 def test_pages_that_messages_name_exist() -> None:
