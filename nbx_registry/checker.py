@@ -173,6 +173,9 @@ class _Generator:
 
     def _dtype(self, indent: int, index: int, param: Param, tensor: str, name: str, certain: bool) -> None:
         letter = param.letter
+        if param.mixed:
+            self._class(indent, index, param.dtype, tensor, name)
+            return
         if letter is None:
             self.globals[f"literal_{index}"] = dtypes.get(param.dtype)
             error = f"errors.dtype({index}, {name}, {tensor})"

@@ -9,7 +9,7 @@ from nbx_registry.attributes import short
 from nbx_registry.dtypes import DType
 from nbx_registry.errors import NbxError, PluginFault, SignatureError, nearest
 from nbx_registry.expr import Expr
-from nbx_registry.schema import CLASS_NAMES, CLASSES, Output, Param
+from nbx_registry.param import CLASS_NAMES, CLASSES, LETTER, Output, Param
 from nbx_registry.signature import Operand, Signature, unknown
 from nbx_registry.spec import TensorSpec
 
@@ -69,7 +69,7 @@ class Mismatch:
         self.fail(f"{param.name} is a Python {kind}; only arrays are taken there", "DTYPE")
 
     def _wanted(self, item: Param | Output) -> str:
-        return CLASS_NAMES[item.dtype[0]] if item.letter else item.dtype
+        return CLASS_NAMES[item.dtype[0]] if LETTER.match(item.dtype) else item.dtype
 
     def dtype(self, index: int, name: str, spec: TensorSpec) -> NoReturn:
         """A dtype outside the parameter's class."""

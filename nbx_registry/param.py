@@ -54,11 +54,13 @@ class Param:
     mutable: bool = False
     """Written in place."""
     is_list: bool = False
+    mixed: bool = False
+    """Of a list (``list[*T[...]]``): each tensor has a dtype of its own, of the letter's class."""
 
     @property
     def letter(self) -> str | None:
-        """The dtype letter (``F1``), or None where the dtype is a literal."""
-        return self.dtype if LETTER.match(self.dtype) else None
+        """The dtype letter (``F1``), or None where the dtype is a literal, or each tensor's own."""
+        return self.dtype if LETTER.match(self.dtype) and not self.mixed else None
 
     @property
     def broadcast(self) -> bool:
@@ -68,7 +70,7 @@ class Param:
     def __str__(self) -> str:
         text = tensor_text(self.dtype, self.axes)
         if self.is_list:
-            text = f"list[{text}]"
+            text = f"list[{'*' if self.mixed else ''}{text}]"
         return f"{self.name}: {'mut ' if self.mutable else ''}{text}{'? = None' if self.optional else ''}"
 
 

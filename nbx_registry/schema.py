@@ -5,10 +5,11 @@
     depthwise_conv2d@1(x: F[N, C, H, W], w: F[C, 1, KH, KW], bias: F[C]? = None, *,
                        stride: int[2] = 1, padding: int[2] = 0, dilation: int[2] = 1) -> F[N, C, OH, OW]
     paged_kv_append@1(new: F1[N, H, D], slot: int32[N], pool: mut F2[P, H, T, D], *, saturate: bool = False) -> ()
-    concat@1(arrays: list[T[*X]], *, axis: int? = 0) -> T[*Y]
+    concat@1(arrays: list[*T1[*X]], *, axis: int? = 0) -> T2[*Y]
     sdm::wy_solve@1(A: float32[N, C, C], ...) -> (X: float32[N, C, C], QX: float32[N, C, C])
 
-A dtype is a class letter, with digits where one schema needs several of a class, or a name of the dtype table. An axis
+A dtype is a class letter, with digits where one schema needs several of a class, or a name of the dtype table. The
+tensors of a list have one dtype, unless ``*`` stands before its letter: then each has its own of that class. An axis
 is a name, a literal, or (first only) ``*B``: any number of leading axes; an output's may be an expression.
 """
 
@@ -248,6 +249,9 @@ class _Parser:
         is_list = self._take("list")
         if is_list:
             self._expect("[")
+        mixed = is_list and self._take("*")
+        if mixed and self.token.kind == "name" and not LETTER.match(self.token.text):
+            raise self._error(f"'*{self.token.text}' is no class of dtypes; '*' stands before a letter")
         dtype, axes = self._tensor_type(output=False)
         if is_list:
             self._expect("]")
@@ -262,7 +266,7 @@ class _Parser:
             raise self._error(f"{name} is optional; write '? = None'")
         if is_list and mutable:
             raise self._error(f"the list {name} cannot be mut", token.start)
-        return Param(name, dtype, axes, optional, mutable, is_list)
+        return Param(name, dtype, axes, optional, mutable, is_list, mixed)
 
     def _tensor_type(self, *, output: bool) -> tuple[str, tuple[Axis, ...]]:
         token = self._identifier("a dtype")

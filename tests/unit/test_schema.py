@@ -91,6 +91,7 @@ def test_attribute(text: str, attribute: Attribute) -> None:
         DEPTHWISE,
         "uniform@2(*, shape: int[], seed: int, offset: int = 0, dtype: dtype = 'float32') -> F[*S]",
         "f@1(xs: list[T[*L]], m: B[K]? = None, *, s: str? = 'a') -> (o: T[*L, K - 1], n: int64[])",
+        "concat@1(arrays: list[*T1[*X]], *, axis: int? = 0) -> T2[*Y]",
         "append@1(pool: mut F[P]) -> ()",
     ],
 )
@@ -136,6 +137,8 @@ def test_head_is_split_without_parsing_the_rest() -> None:
         ("f@1(x: F[N]? = 3)", "expected 'None', not '3'"),
         ("f@1(x: F[N]? = None, y: F[N])", "y is required, but follows the optional x"),
         ("f@1(xs: mut list[F[N]])", "cannot be mut"),
+        ("f@1(xs: list[*float16[N]])", r"'\*float16' is no class of dtypes"),
+        ("f@1(x: *F[N])", "expected the name of a dtype"),
         ("f@1(x: F[N, *B])", "must be the first of the axes"),
         ("f@1(x: F[B], y: F[*B])", "B is one axis, and \\*B several"),
         ("f@1(x: F[N + 1])", "axis 'N \\+ 1' of an input must be a name, a number or '\\*name'"),
