@@ -16,7 +16,10 @@ from nbx_registry.schema import Attribute
 
 def normaliser(attribute: Attribute, op: str) -> Callable[[Any], Any]:
     """Return the function that checks and normalises values of an attribute; it raises `SignatureError`."""
-    convert = _integers(attribute.type) if attribute.type.startswith("int[") else _CONVERTERS[attribute.type]
+    if attribute.type.startswith("int["):
+        convert = _integers(attribute.type)
+    else:
+        convert = _CONVERTERS[attribute.type] if len(attribute.kinds) == 1 else _any_of(attribute.kinds)
     name, nullable = attribute.name, attribute.nullable
 
     def normalise(value: Any) -> Any:
@@ -101,6 +104,26 @@ def _integers(kind: str) -> Callable[[Any], tuple[int, ...]]:
 
     return convert
 
+
+def _any_of(kinds: tuple[str, ...]) -> Callable[[Any], Any]:
+    """Return what takes a value of any of these types as it is: an integer stays one beside ``float``."""
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, _BOOLS):
+            kind = "bool"
+        else:
+            kind = "float" if isinstance(value, (float, np.floating)) or "int" not in kinds else "int"
+        if kind not in kinds:
+            raise TypeError(" or ".join(_NAMES[kind] for kind in kinds))
+        try:
+            return _CONVERTERS[kind](value)
+        except TypeError:
+            raise TypeError(" or ".join(_NAMES[kind] for kind in kinds)) from None
+
+    return convert
+
+
+_NAMES = {"int": "an integer", "float": "a float", "bool": "True or False"}
 
 _CONVERTERS: dict[str, Callable[[Any], Any]] = {
     "int": _int,

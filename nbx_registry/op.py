@@ -170,6 +170,11 @@ class Op:
         return tuple(a.name for a in self.attributes if not a.integral)
 
     @cached_property
+    def united_attributes(self) -> tuple[str, ...]:
+        """Names of the attributes that are any of several types."""
+        return tuple(a.name for a in self.attributes if len(a.kinds) > 1)
+
+    @cached_property
     def signature(self) -> checker.Checker:
         """Check specs and attributes against the contract: ``signature(tensors, attributes) -> Signature``.
 

@@ -26,7 +26,7 @@ Axis = str | int | Expr
 """A name (``C``), leading axes (``*B``), a literal, or, of an output, an expression."""
 
 AttributeType = Literal["int", "float", "bool", "str", "dtype", "int[]"] | str
-"""``int[2]`` and its like carry their length."""
+"""``int[2]`` and its like carry their length; ``int|float|bool`` is any of these, told apart."""
 
 
 Default = int | float | bool | str | tuple[int, ...] | None
@@ -80,15 +80,20 @@ class Attribute:
 
     name: str
     type: AttributeType
-    """``int``, ``float``, ``bool``, ``str``, ``dtype``, ``int[]`` or ``int[2]``, without the ``?``."""
+    """``int``, ``float``, ``bool``, ``str``, ``dtype``, ``int[]``, ``int[2]`` or ``int|float``, without the ``?``."""
     nullable: bool = False
     """Whether None is a value of it (``?`` in the schema)."""
     default: Any = REQUIRED
 
     @property
     def integral(self) -> bool:
-        """Whether it holds integers, so that sizes may depend on it."""
-        return self.type.startswith("int")
+        """Whether it may hold integers, so that sizes may depend on it."""
+        return self.type.startswith("int[") or "int" in self.kinds
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The types it is any of: one, but for ``int|float`` and its like."""
+        return tuple(self.type.split("|"))
 
     def __str__(self) -> str:
         text = f"{self.name}: {self.type}{'?' if self.nullable else ''}"

@@ -86,9 +86,9 @@ class PlanEntry:
 
     def signature(self, op: Op) -> Signature:
         """Check the entry against its contract again. Raises `SignatureError`, or `SpecError` for no spec string."""
-        types = {attribute.name: attribute.type for attribute in op.attributes}
+        floats = {attribute.name for attribute in op.attributes if "float" in attribute.kinds}
         # JSON has no infinity: such floats are strings in a plan.
-        given = {n: float(v) if types.get(n) == "float" and v in _NO_NUMBERS else v for n, v in self.attributes.items()}
+        given = {n: float(v) if n in floats and v in _NO_NUMBERS else v for n, v in self.attributes.items()}
         found = op.signature([_operand(text) for text in self.tensors], given)
         found.outputs = tuple(map(parse, self.outputs))
         return found

@@ -10,7 +10,9 @@
 
 A dtype is a class letter, with digits where one schema needs several of a class, or a name of the dtype table. The
 tensors of a list have one dtype, unless ``*`` stands before its letter: then each has its own of that class. An axis
-is a name, a literal, or (first only) ``*B``: any number of leading axes; an output's may be an expression.
+is a name, a literal, or (first only) ``*B``: any number of leading axes; an output's may be an expression. An
+attribute's type is ``int``, ``float``, ``bool``, ``str``, ``dtype``, ``int[]``, ``int[2]``, or several of the first
+three (``int|float``), whose values are told apart: ``full`` of 1, of 1.0 and of True differ.
 """
 
 from __future__ import annotations
@@ -121,7 +123,7 @@ _TOKEN = re.compile(
     r"(?P<number>-?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)(?:[eE][-+]?[0-9]+)?)"
     rf"|(?P<name>{_NAME})"
     r"|(?P<string>'[^'\\\n]*'|\"[^\"\\\n]*\")"
-    r"|(?P<operator>->|[-+*/%()\[\],:?=])"
+    r"|(?P<operator>->|[-+*/%()\[\],:?=|])"
     r"|(?P<end>\Z)"
     r")"
 )
@@ -345,6 +347,11 @@ class _Parser:
                 raise self._error(f"int[{length}]: the length is 1 to {MAX_RANK}")
             self._expect("]")
             type_ = f"int[{length}]"
+        while self._take("|"):
+            other = self._identifier("an attribute's type")
+            if other.text not in _UNITED or type_.split("|")[0] not in _UNITED or other.text in type_.split("|"):
+                raise self._error(f"'{type_}|{other.text}': different ones of {', '.join(_UNITED)} unite", other.start)
+            type_ += f"|{other.text}"
         nullable = self._take("?")
         attribute = Attribute(name, type_, nullable)
         if not self._take("="):
@@ -399,7 +406,7 @@ class _Parser:
         if value is None:
             if not attribute.nullable:
                 raise self._error(f"{attribute.name} may not be None; write '{attribute.type}? = None'")
-        elif not fits[attribute.type]:
+        elif not any(fits[kind] for kind in attribute.kinds):
             raise self._error(f"the default {value!r} of {attribute.name} is no {attribute.type}")
 
     def _outputs(self) -> tuple[Output, ...]:
@@ -435,6 +442,8 @@ class _Parser:
         for letter in letters & ({n.lstrip("*") for n in names} | {a.name for a in attributes}):
             raise self._error(f"{letter!r} is a dtype letter and also names an axis or attribute", 0)
 
+
+_UNITED = ("int", "float", "bool")
 
 # N and B are natural names of axes; with a digit they can only be meant as dtypes.
 _LETTER_DIGIT = re.compile(r"[FINBT][0-9]{1,2}\Z")

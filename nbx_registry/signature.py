@@ -119,9 +119,11 @@ class Signature:
     @property
     def key(self) -> tuple[object, ...]:
         """What tells this signature from every other of its op, hashable."""
-        # 0.0 and -0.0 are equal, and may be two results.
-        values = [str(v) if v.__class__ is float and not v else v for v in self.attributes.values()]
-        return (self.tensors, *values, self.outputs)
+        # 0.0 and -0.0 are equal, and may be two results; NaN is unequal to itself.
+        values = [str(v) if v.__class__ is float and (not v or v != v) else v for v in self.attributes.values()]
+        # 1, 1.0 and True are equal too.
+        kinds = [self.attributes[name].__class__ for name in self.op.united_attributes]
+        return (self.tensors, *values, *kinds, self.outputs)
 
     def value(self, path: str) -> Any:
         """Return what a name of an expression is here: an axis, attribute, dtype letter, or a tensor's field.

@@ -224,7 +224,7 @@ def test_mismatch_names_both_sides(
 
 @op(
     "typed@1(*, i: int = 1, n: int? = None, f: float = 0.5, b: bool = False, s: str = 'a', d: dtype = 'int8',"
-    " pair: int[2] = 0, many: int[] = ()) -> float32[]"
+    " pair: int[2] = 0, many: int[] = (), u: int|float|bool = 1, w: int|float? = None) -> float32[]"
 )
 def typed(**attributes: Any) -> Any:
     """Take one attribute of each type."""
@@ -250,6 +250,13 @@ def typed(**attributes: Any) -> Any:
         ("many", -1, (-1,)),
         ("many", [], ()),
         ("many", (0, 1, 2), (0, 1, 2)),
+        ("u", np.uint8(3), 3),
+        ("u", np.float32(3), 3.0),
+        ("u", np.bool_(True), True),
+        ("u", 2**63, 2**63),
+        ("w", -2, -2),
+        ("w", -2.0, -2.0),
+        ("w", None, None),
     ],
 )
 def test_attribute_is_normalised(name: str, value: Any, normal: Any) -> None:
@@ -280,6 +287,10 @@ def test_attribute_is_normalised(name: str, value: Any, normal: Any) -> None:
         ("many", "12", "takes integers"),
         ("many", range(100), "takes integers"),
         ("many", [1] * 65, "takes integers"),
+        ("u", "1", "takes an integer or a float or True or False"),
+        ("u", 1j, "takes an integer or a float or True or False"),
+        ("u", 2**64, "at most 64 bits"),
+        ("w", True, "takes an integer or a float, or None"),
     ],
 )
 def test_attribute_of_another_type_is_refused(name: str, value: Any, wanted: str) -> None:
@@ -287,6 +298,12 @@ def test_attribute_of_another_type_is_refused(name: str, value: Any, wanted: str
         sign(typed, **{name: value})
     assert f"attribute {name}" in str(caught.value)
     assert wanted in str(caught.value)
+
+
+def test_values_that_are_equal_and_of_different_types_are_different_signatures() -> None:
+    keys = {sign(typed, u=value).key for value in (1, 1.0, True, 0.0, -0.0, 0, float("nan"))}
+    assert len(keys) == 7
+    assert sign(typed, f=float("nan")).key == sign(typed, f=float("inf") - float("inf")).key
 
 
 def test_python_scalars_bind_nothing_beside_arrays() -> None:

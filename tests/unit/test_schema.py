@@ -76,6 +76,9 @@ def test_leading_axes_lists_and_expressions() -> None:
         ("a: str = 'none'", Attribute("a", "str", default="none")),
         ('a: str? = "x"', Attribute("a", "str", nullable=True, default="x")),
         ("a: dtype", Attribute("a", "dtype")),
+        ("a: int|float|bool", Attribute("a", "int|float|bool")),
+        ("a: int | float? = None", Attribute("a", "int|float", nullable=True, default=None)),
+        ("a: int|float = 1.5", Attribute("a", "int|float", default=1.5)),
         ("a: dtype = 'float32'", Attribute("a", "dtype", default="float32")),
     ],
 )
@@ -90,6 +93,7 @@ def test_attribute(text: str, attribute: Attribute) -> None:
     [
         DEPTHWISE,
         "uniform@2(*, shape: int[], seed: int, offset: int = 0, dtype: dtype = 'float32') -> F[*S]",
+        "full@1(*, shape: int[], fill_value: int|float|bool, dtype: dtype? = None) -> T[*S]",
         "f@1(xs: list[T[*L]], m: B[K]? = None, *, s: str? = 'a') -> (o: T[*L, K - 1], n: int64[])",
         "concat@1(arrays: list[*T1[*X]], *, axis: int? = 0) -> T2[*Y]",
         "append@1(pool: mut F[P]) -> ()",
@@ -159,6 +163,10 @@ def test_head_is_split_without_parsing_the_rest() -> None:
         ("f@1(*, a: str = print)", "'print' is no default"),
         ("f@1(*, a: int = 99999999999999999999999)", "out of range"),
         ("f@1(*, a: int, *, b: int)", "a second '\\*'"),
+        ("f@1(*, a: int|int)", r"'int\|int': different ones of int, float, bool unite"),
+        ("f@1(*, a: int|str)", "different ones of int, float, bool unite"),
+        ("f@1(*, a: int[2]|float)", "different ones of int, float, bool unite"),
+        ("f@1(*, a: int|float = True)", r"the default True of a is no int\|float"),
         ("f@1(x: F[é])", "is not understood"),
         ("f@1(_x: F[N])", "'_' is not understood"),
         ("f@1(" + ", ".join(f"x{i}: F[N]" for i in range(65)) + ")", "more than 64 parameters"),
