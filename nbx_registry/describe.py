@@ -30,4 +30,6 @@ def describe(what: str, value: Any, places: set[str], is_list: bool) -> Operand:
         raise interop.not_a_tensor(value, what)
     value = adapter.take(value)
     places.add(adapter.place(value))
-    return adapter.spec(value)
+    spec = adapter.spec(value, measure_align=True)
+    # As a call finds it, which looks no further than 16 bytes. What has no elements has no address.
+    return spec.aligned(min(16, spec.align) if spec.size else 16)

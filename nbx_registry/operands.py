@@ -10,6 +10,7 @@ from typing import Any, cast
 from nbx_registry.call import Call, CallShape, DirectCall, Fixed, ListCall, ViewCall, flat
 from nbx_registry.errors import NbxError, SignatureError
 from nbx_registry.guards import Guard, guards_of
+from nbx_registry.interop.memory import address_of
 from nbx_registry.interop.numpy_arrays import NumpyAdapter
 from nbx_registry.programs import Programs
 from nbx_registry.runtime import Slot
@@ -33,7 +34,7 @@ def _flat_call(programs: Programs, shape: CallShape, *, aligned: bool = False) -
     decide = partial(programs.decision, bound)
     guards = guards_of(bound, place=shape.place, out_given=shape.out_given, decide=decide)
     function = getattr(bound.program, "function", None)
-    if function is not None and not guards and _plain(shape):
+    if function is not None and not guards and _plain(shape) and not _aligns(programs, shape):
         return DirectCall(programs, shape, function)
     doubts = [guard.doubt() for guard in guards]
     if not aligned and None not in doubts and _compilable(shape):
@@ -45,6 +46,7 @@ class GeneralCall:
     """Any library: operands by adapter, guards, workspace, launch."""
 
     __slots__ = (
+        "_address",
         "_addressed",
         "_fetch_out",
         "_guards",
@@ -83,7 +85,9 @@ class GeneralCall:
         self._stream = teller.streams(shape.place)
         self._simple = not bound.workspace and not bound.derived
         slots = [slot for slot in bound.slots if slot.kind in ("input", "output")]
-        self._addressed = [] if array or aligned else [n for n, slot in enumerate(slots) if _has_address(slot)]
+        looked_at = not aligned and _aligns(programs, shape)
+        self._addressed = [n for n, slot in enumerate(slots) if _has_address(slot)] if looked_at else []
+        self._address: Callable[[Any], int] = address_of if array else _itself
         self._others: dict[tuple[int, ...], Call] = {}
 
     def run(self, args: Sequence[Any], out: Any, /) -> Any:
@@ -155,14 +159,15 @@ class GeneralCall:
     def _unaligned(self, operands: Sequence[Any]) -> bool:
         low = 0
         for n in self._addressed:
-            low |= operands[n]
+            low |= self._address(operands[n])
         return low & 15 != 0
 
     def _other(self, operands: Sequence[Any]) -> Call:
         """Return the call for operands that are aligned worse than every spec without a word about it says."""
         aligns = [16] * len(operands)
         for n in self._addressed:
-            aligns[n] = min(16, operands[n] & -operands[n]) or 16
+            address = self._address(operands[n])
+            aligns[n] = min(16, address & -address) or 16
         key = tuple(aligns)
         call = self._others.get(key)
         if call is None:
@@ -235,6 +240,12 @@ def _plain(shape: CallShape) -> bool:
     simple = not shape.bound.workspace and not shape.bound.derived and len(shape.out_adapters) == 1
     # Subclasses and NumPy's scalars have adapters of their own: they become plain arrays first.
     return simple and all(adapter is None or type(adapter) is NumpyAdapter for adapter in adapters)
+
+
+def _aligns(programs: Programs, shape: CallShape) -> bool:
+    """Return whether the alignment of operands may matter: to a launch over addresses always."""
+    runtime = shape.bound.runtime
+    return runtime is not None and (runtime.operands == "address" or programs.reads_alignment(runtime.name))
 
 
 def _compilable(shape: CallShape) -> bool:

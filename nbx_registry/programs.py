@@ -36,6 +36,9 @@ class Programs:
         self._bound: OrderedDict[tuple[object, ...], BoundProgram] = OrderedDict()
         self._lock = threading.Lock()
         self._gates = [threading.RLock() for _ in range(64)]
+        readers = (k for k in catalog.kernels.values() if any(".align" in text for text in (*k.when, *k.key)))
+        # A composite runs anywhere.
+        self._align_readers = frozenset(runtime for kernel in readers for runtime in (kernel.runtimes or ("any",)))
 
     def get(self, signature: Signature, target: Target, require: str, pin: str | None) -> BoundProgram:
         """Return the bound program of a signature, made if new.
@@ -63,6 +66,10 @@ class Programs:
         if choice is None:
             raise _why_not(self._selector.decide(signature, target, require, pin))
         return choice
+
+    def reads_alignment(self, runtime: str) -> bool:
+        """Return whether some kernel that can be launched through a runtime asks how operands are aligned."""
+        return runtime in self._align_readers or "any" in self._align_readers
 
     def realigned(self, bound: BoundProgram, aligns: Sequence[int]) -> BoundProgram:
         """Return the program for operands that are aligned as given, parameters first, then outputs.
