@@ -111,7 +111,9 @@ class Tensor:
             f"{name}.rank": len(self.shape),
             f"{name}.size": prod(self.shape),
             f"{name}.contiguous": self.contiguous,
-            f"{name}.distinct": 0 if 0 in self.shape else prod(n for n, s in zip(self.shape, self.strides) if s),
+            f"{name}.distinct": 0
+            if 0 in self.shape
+            else prod(n for n, s in zip(self.shape, self.strides, strict=True) if s),
             f"{name}.shape": self.shape,
             f"{name}.align": self.align,
         }
