@@ -6,19 +6,20 @@ claim one id the owner is settled by the id itself (see `_quarantine_duplicates`
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import pluggy
 
-from nbx_registry import dtypes, hookspecs
+from nbx_registry import dtypes, entrypoints, hookspecs
 from nbx_registry.dtypes import DType
+from nbx_registry.entrypoints import Source, canonical
 from nbx_registry.errors import NbxError, nearest
+from nbx_registry.items import shown, told, wrong
 from nbx_registry.kernel import Backend, Kernel
 from nbx_registry.op import Op
 from nbx_registry.runtime import Emulator, RuntimeSpec
@@ -42,10 +43,10 @@ _HOOKS: dict[str, tuple[str, type]] = {
     "nbx_register_settings": ("settings", Path),
     "nbx_register_cases": ("cases", Path),
 }
-_OWN_BACKENDS = frozenset({"composite", "view"})
+OWN_BACKENDS = frozenset({"composite", "view"})
 """Backends of the core itself, which nobody registers: they need no toolkit."""
 
-_KERNEL_ID = re.compile(r"[a-z0-9][a-z0-9_.-]*(/[A-Za-z0-9_.:+-]+)+\Z")
+_NAME = re.compile(r"\w[\w.-]*\Z", re.ASCII)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -64,6 +65,8 @@ class Plugin:
     way_out: str = ""
     traceback: str = ""
     module: str = ""
+    copies: tuple[str, ...] = ()
+    """Other versions of its distribution further down ``sys.path``, which are not used."""
     dtypes: tuple[DType, ...] = ()
     ops: tuple[Op, ...] = ()
     backends: tuple[Backend, ...] = ()
@@ -85,13 +88,13 @@ class Plugin:
             self.traceback = trace
 
 
-@dataclass(frozen=True)
-class _Source:
-    name: str
-    load: Callable[[], Any]
-    distribution: str | None = None
-    version: str | None = None
-    module: str = field(default="")
+class _Wrong(Exception):
+    """What is wrong with a plugin, and the way out."""
+
+    def __init__(self, reason: str, way_out: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.way_out = way_out
 
 
 def discover(block: Iterable[str] = (), extra: Sequence[Any] = ()) -> tuple[Plugin, ...]:
@@ -105,72 +108,92 @@ def discover(block: Iterable[str] = (), extra: Sequence[Any] = ()) -> tuple[Plug
         Plugin objects or modules of this process, beside those of entry points. Each is named by its ``name``
         attribute, else by its ``__name__`` or its type's.
     """
-    blocked = set(block)
+    blocked = {canonical(name) for name in block}
     found: list[Plugin] = []
-    by_name: dict[str, list[_Source]] = {}
-    for source in (*_entry_points(), *map(_in_process, extra)):
-        by_name.setdefault(source.name, []).append(source)
+    by_name: dict[str, list[Source]] = {}
+    for source in (*entrypoints.installed(), *map(_in_process, extra)):
+        by_name.setdefault(canonical(source.name), []).append(source)
     for name in sorted(by_name):
-        sources = by_name[name]
+        sources = sorted(by_name[name], key=lambda source: source.name)
+        if name == CORE:
+            own = [source for source in sources if source.distribution == _CORE_DISTRIBUTION]
+            for other in sources if len(own) != 1 else [source for source in sources if source is not own[0]]:
+                claims = Plugin(name=f"{name} of {other.distribution or other.module}", module=other.module)
+                claims.quarantine(f"the name {name!r} is the core's own", "give the plugin a name of its own")
+                found.append(claims)
+            if len(own) != 1:
+                continue
+            sources = own
         first = sources[0]
-        plugin = Plugin(name=name, distribution=first.distribution, version=first.version, module=first.module)
+        plugin = Plugin(
+            name=first.name,
+            distribution=first.distribution,
+            version=first.version,
+            module=first.module,
+            copies=tuple(first.copies),
+        )
         found.append(plugin)
         if name in blocked:
             plugin.state = "blocked"
             plugin.reason = "blocked by the caller; it was not imported"
-            plugin.way_out = f"leave {name!r} out of block= (or of NBX_BLOCK)"
-        elif name == CORE and sum(s.distribution == _CORE_DISTRIBUTION for s in sources) == 1:
-            _ask(plugin, next(s for s in sources if s.distribution == _CORE_DISTRIBUTION))
-            for other in (s for s in sources if s.distribution != _CORE_DISTRIBUTION):
-                claims = Plugin(name=f"{name} of {other.distribution or other.module}", module=other.module)
-                claims.quarantine(f"the name {name!r} is the core's own", "give the plugin a name of its own")
-                found.append(claims)
+            plugin.way_out = f"leave {first.name!r} out of block= (or of NBX_BLOCK)"
         elif len(sources) > 1:
+            names = " and ".join(map(repr, sorted({source.name for source in sources})))
             owners = " and ".join(sorted(s.distribution or s.module or "an object of this process" for s in sources))
-            plugin.quarantine(f"two plugins are named {name!r}: {owners}", "uninstall or rename one of them")
+            plugin.quarantine(f"two plugins are named {names}: {owners}", "uninstall or rename one of them")
         else:
             _ask(plugin, first)
     _quarantine_duplicates(found)
     _quarantine_orphans(found)
+    _add_dtypes(found)
     return tuple(found)
 
 
-def _entry_points() -> Iterable[_Source]:
-    seen: set[tuple[str, str, str | None]] = set()
-    for point in importlib.metadata.entry_points(group=hookspecs.GROUP):
-        distribution = point.dist.name if point.dist is not None else None
-        # An editable install beside its own build metadata lists one entry point twice.
-        if (point.name, point.value, distribution) in seen:
-            continue
-        seen.add((point.name, point.value, distribution))
-        version = point.dist.version if point.dist is not None else None
-        yield _Source(point.name, point.load, distribution, version, point.value)
-
-
-def _in_process(plugin: Any) -> _Source:
-    name = getattr(plugin, "name", None) or getattr(plugin, "__name__", None) or type(plugin).__name__
-    return _Source(str(name), lambda: plugin, module=str(getattr(plugin, "__name__", type(plugin).__module__)))
-
-
-def _ask(plugin: Plugin, source: _Source) -> None:
-    """Import one plugin and collect what its hooks return. The boundary at which a plugin's errors become reports."""
+def _in_process(plugin: Any) -> Source:
+    kind = type(plugin).__name__
+    source = Source(name=kind, load=lambda: plugin, module=type(plugin).__module__)
     try:
-        implementation = source.load()
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin may raise anything; it becomes the report
+        source.name = str(getattr(plugin, "name", None) or getattr(plugin, "__name__", None) or kind)
+        source.module = str(getattr(plugin, "__name__", source.module))
+    except Exception as error:  # noqa: BLE001 - a plugin may raise anything; it becomes the report
+        source.wrong = f"the name of this {kind} cannot be asked: {told(error)}"
+    return source
+
+
+def _ask(plugin: Plugin, source: Source) -> None:
+    """Import one plugin and collect what its hooks return. The boundary at which a plugin's errors become reports."""
+    doing = [f"importing {source.module or source.name}"]
+    who = source.distribution or source.name
+    try:
+        _collect(plugin, source, doing)
+    except KeyboardInterrupt:
+        raise
+    except _Wrong as error:
+        plugin.quarantine(error.reason, error.way_out)
+    except BaseException as error:  # noqa: BLE001 - it may raise anything, SystemExit too; it becomes the report
         plugin.quarantine(
-            f"importing {source.module or source.name} raised {type(error).__name__}: {error}",
-            f"mend or uninstall {source.distribution or source.name}, or block it: block=[{plugin.name!r}]",
+            f"{doing[-1]} raised {told(error)}",
+            f"mend or uninstall {who}, or block it: block=[{plugin.name!r}]",
             traceback.format_exc(),
         )
-        return
+
+
+def _collect(plugin: Plugin, source: Source, doing: list[str]) -> None:
+    """Fill in what a plugin brings; ``doing`` says what was last begun."""
+    module, who = source.module or source.name, source.distribution or source.name
+    if source.wrong:
+        raise _Wrong(source.wrong, f"mend or uninstall {who}")
+    if not _NAME.match(plugin.name):
+        raise _Wrong(f"{plugin.name!r} is no name of a plugin", "use letters, digits, '_', '.' and '-'")
+    implementation = source.load()
+    doing.append(f"asking {module} for its hooks")
     version = getattr(implementation, "NBX_HOOKS", None)
-    if version != hookspecs.HOOK_VERSION:
-        stated = "states no NBX_HOOKS" if version is None else f"was written for hook version {version!r}"
-        plugin.quarantine(
-            f"{source.module or source.name} {stated}; this core has version {hookspecs.HOOK_VERSION}",
-            f"install a version of {source.distribution or source.name} for hook version {hookspecs.HOOK_VERSION}",
+    if type(version) is not int or version != hookspecs.HOOK_VERSION:
+        stated = "states no NBX_HOOKS" if version is None else f"was written for hook version {shown(version)}"
+        raise _Wrong(
+            f"{module} {stated}; this core has version {hookspecs.HOOK_VERSION}",
+            f"install a version of {who} for hook version {hookspecs.HOOK_VERSION}",
         )
-        return
     manager = pluggy.PluginManager(hookspecs.GROUP)
     manager.add_hookspecs(hookspecs)
     try:
@@ -178,28 +201,31 @@ def _ask(plugin: Plugin, source: _Source) -> None:
         manager.check_pending()
     except pluggy.PluginValidationError as error:
         known = nearest(_hook_in(str(error)), _HOOKS)
-        plugin.quarantine(f"a hook of {source.module} does not fit: {error}{known}", "the hooks are in hookspecs.py")
-        return
+        raise _Wrong(f"a hook of {module} does not fit: {error}{known}", "the hooks are in hookspecs.py") from error
     for caller in manager.get_hookcallers(implementation) or ():
         attribute, kind = _HOOKS[caller.name]
-        try:
-            items = tuple(item for part in caller() for item in (part or ()))
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
-            plugin.quarantine(
-                f"{caller.name} raised {type(error).__name__}: {error}",
-                f"mend {source.distribution or source.name}, or block it: block=[{plugin.name!r}]",
-                traceback.format_exc(),
-            )
-            return
+        doing.append(caller.name)
+        # Called one by one: pluggy drops an answer of None, which is a forgotten return.
+        items = tuple(item for hook in caller.get_hookimpls() for item in _items(hook, caller.name, kind, who))
         for item in items:
-            if not isinstance(item, kind):
-                plugin.quarantine(
-                    f"{caller.name} returned {item!r}, a {type(item).__name__}; it must return {kind.__name__} objects",
-                    f"mend {source.distribution or source.name}",
-                )
-                return
+            if (found := wrong(item)) is not None:
+                raise _Wrong(f"{caller.name}: {found[0]}", found[1])
         setattr(plugin, attribute, items)
     _check_own(plugin)
+
+
+def _items(hook: pluggy.HookImpl, name: str, kind: type, who: str) -> Iterator[Any]:
+    """Yield what a hook returns. Raises `_Wrong` for anything that is not of ``kind``."""
+    wanted = f"it must return {kind.__name__} objects, in a list or tuple"
+    if hook.hookwrapper or hook.wrapper:
+        raise _Wrong(f"{name} is a wrapper; there is nothing to wrap", f"write a plain function: {wanted}")
+    result: object = hook.function()
+    if not isinstance(result, Iterable) or isinstance(result, (str, bytes, Mapping)):
+        raise _Wrong(f"{name} returned {shown(cast('object', result))}; {wanted}", f"mend {who}")
+    for item in cast("Iterable[object]", result):
+        if not isinstance(item, kind):
+            raise _Wrong(f"{name} returned {shown(item)}, a {type(item).__name__}; {wanted}", f"mend {who}")
+        yield item
 
 
 def _hook_in(text: str) -> str:
@@ -215,22 +241,9 @@ def _check_own(plugin: Plugin) -> None:
                 f"op {op.name!r} has no namespace; only {CORE} registers ops without one",
                 f"name it '<namespace>::{op.name}'",
             )
-    for kernel in plugin.kernels:
-        if not _KERNEL_ID.match(kernel.id):
-            plugin.quarantine(
-                f"kernel id {kernel.id!r} is not of the form 'distribution/op/variant'", "rename the kernel"
-            )
-        if kernel.backend == "composite" and not kernel.parts:
-            plugin.quarantine(f"composite kernel {kernel.id!r} names no parts", "list the ops it is made of in parts=")
     for backend in plugin.backends:
-        if backend.name in _OWN_BACKENDS:
+        if backend.name in OWN_BACKENDS:
             plugin.quarantine(f"backend {backend.name!r} is the core's own", "give the backend another name")
-    # The table of dtypes is the process's: what is quarantined leaves it alone.
-    for dtype in plugin.dtypes if plugin.state == "active" else ():
-        try:
-            dtypes.register(dtype)
-        except NbxError as error:
-            plugin.quarantine(str(error), "give the dtype a name and key of its own")
 
 
 def _quarantine_duplicates(found: Sequence[Plugin]) -> None:
@@ -246,6 +259,7 @@ def _quarantine_duplicates(found: Sequence[Plugin]) -> None:
         "runtime": lambda p: (r.name for r in p.runtimes),
         "backend": lambda p: (b.name for b in p.backends),
         "emulator": lambda p: (e.name for e in p.emulators),
+        "dtype": lambda p: (d.name for d in p.dtypes),
     }
     for kind, ids in claims.items():
         owners: dict[str, list[Plugin]] = {}
@@ -272,7 +286,7 @@ def _quarantine_orphans(found: Sequence[Plugin]) -> None:
     while True:
         known = {op.id for plugin in found if plugin.state == "active" for op in plugin.ops}
         backends = {b.name for plugin in found if plugin.state == "active" for b in plugin.backends}
-        backends |= _OWN_BACKENDS
+        backends |= OWN_BACKENDS
         changed = False
         for plugin in found:
             if plugin.state != "active":
@@ -295,3 +309,17 @@ def _quarantine_orphans(found: Sequence[Plugin]) -> None:
                 break
         if not changed:
             return
+
+
+def _add_dtypes(found: Sequence[Plugin]) -> None:
+    """Enter the dtypes of active plugins. The table is the process's: what is quarantined leaves it alone."""
+    refused = False
+    for plugin in found:
+        for dtype in plugin.dtypes if plugin.state == "active" else ():
+            try:
+                dtypes.register(dtype)
+            except NbxError as error:
+                plugin.quarantine(str(error), "give the dtype a name and key of its own")
+                refused = True
+    if refused:
+        _quarantine_orphans(found)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from nbx_registry import dtypes, plugins
+from nbx_registry import dtypes, entrypoints, plugins
 from nbx_registry.dtypes import DType
+from nbx_registry.entrypoints import Source
 from nbx_registry.hookspecs import hookimpl
 from nbx_registry.kernel import Backend, Kernel
 from nbx_registry.op import op
@@ -39,6 +41,11 @@ def kernel(identifier: str, **changes: Any) -> Kernel:
 
 def found(*extra: Any, block: tuple[str, ...] = ()) -> dict[str, plugins.Plugin]:
     return {plugin.name: plugin for plugin in plugins.discover(block, extra)}
+
+
+def install(monkeypatch: pytest.MonkeyPatch, load: Callable[[], Any]) -> None:
+    source = Source(name="evil", load=load, distribution="nbx-evil", version="1.0", module="evil.plugin")
+    monkeypatch.setattr(entrypoints, "installed", lambda: [source])
 
 
 def test_an_object_of_this_process_is_a_plugin() -> None:
@@ -149,8 +156,7 @@ def test_a_kernel_whose_op_went_with_a_quarantined_plugin_goes_too() -> None:
 
 
 def test_a_blocked_plugin_is_never_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    source = plugins._Source("evil", lambda: pytest.fail("it was imported"), "nbx-evil", "1.0", "evil.plugin")
-    monkeypatch.setattr(plugins, "_entry_points", lambda: [source])
+    install(monkeypatch, lambda: pytest.fail("it was imported"))
     plugin = found(block=("evil",))["evil"]
     assert plugin.state == "blocked"
     assert plugin.distribution == "nbx-evil"
@@ -161,8 +167,7 @@ def test_a_plugin_that_raises_on_import_is_quarantined(monkeypatch: pytest.Monke
     def load() -> Any:
         raise error
 
-    source = plugins._Source("evil", load, "nbx-evil", "1.0", "evil.plugin")
-    monkeypatch.setattr(plugins, "_entry_points", lambda: [source])
+    install(monkeypatch, load)
     plugin = found()["evil"]
     assert plugin.state == "quarantined"
     assert type(error).__name__ in plugin.reason
