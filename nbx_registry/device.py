@@ -11,7 +11,8 @@ from types import MappingProxyType
 from typing import Any
 
 from nbx_registry import dtypes
-from nbx_registry.devicefile import Fact, Schema, is_unit
+from nbx_registry.devicefile import Fact, Schema
+from nbx_registry.devicevalue import is_unit
 from nbx_registry.errors import MissingFact, UnknownName, nearest
 
 __all__ = ["Device", "Fact"]
@@ -34,6 +35,8 @@ class Device:
         The group of products that run the same binaries within the same limits.
     match : Mapping
         How a live device is recognised: ``names``, ``archs``, ``multiprocessors``; None where it cannot be.
+    settings_from : str or None
+        Another product of the evidence class whose tuned settings serve this one too, its memory system being the same.
     facts : Mapping
         `Fact` by key.
     values : dict
@@ -60,6 +63,7 @@ class Device:
         self.runtime: str = head["runtime"]
         self.evidence_class: str = head["evidence_class"]
         self.match: Mapping[str, Any] | None = head.get("match")
+        self.settings_from: str | None = head.get("settings_from")
         self.facts: Mapping[str, Fact] = MappingProxyType(dict(sorted(facts.items())))
         self._schema = schema
         self.values: dict[str, Any] = _Values(self)

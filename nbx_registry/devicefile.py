@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, TypeGuard
+from typing import Any
 
 from nbx_registry import yamlfile
+from nbx_registry.devicevalue import TYPES, UNITS, FactType, complaint, convert
 from nbx_registry.errors import FileError, nearest
 from nbx_registry.yamlfile import Table, is_list, kind
-
-FactType = Literal["integer", "number", "string", "capability", "integers", "strings", "matrix_unit"]
-
-UNITS: Mapping[str, re.Pattern[str] | None] = {
-    "bytes": re.compile(r"(?<![a-z])bytes(?!_per_s(?![a-z]))(?![a-z])"),
-    "bytes/s": re.compile(r"bytes_per_s\Z"),
-    "FLOP/s": re.compile(r"_flop_per_s\Z"),
-    "OP/s": re.compile(r"(?<!fl)op_per_s\Z"),
-    "s": re.compile(r"(?<!_per)_s\Z"),
-    "Hz": re.compile(r"_hz\Z"),
-    "count": None,
-    "ratio": None,
-}
-"""Units of numeric facts, with what a key must contain to say so; counts and ratios have nothing to say."""
 
 RESERVED = frozenset({"id", "vendor", "arch", "runtime", "evidence_class", "target"})
 """What ``device.<name>`` means beside facts; no fact's key begins with one."""
 
-HEAD = ("arch", "targets", "runtime", "evidence_class", "match")
+HEAD = ("arch", "targets", "runtime", "evidence_class", "match", "settings_from")
 READ = ("vendor", "dev", "q", "3p", "=", "measured", "unconfirmed")
 """How a value was read: the vendor's own text or code, reported by a device, a vendor's number quoted by someone else,
 third party, arithmetic (with its formula), measured, no document found."""
@@ -113,11 +99,6 @@ class DeviceFile:
     facts: Mapping[str, Fact]
 
 
-def is_unit(value: Any) -> TypeGuard[Mapping[str, tuple[str, ...]]]:
-    """Whether a fact's value describes a matrix unit."""
-    return isinstance(value, Mapping)
-
-
 def read_schema(path: Path) -> tuple[str | None, dict[str, KeySchema]]:
     """Read ``schema.yml``: the known keys, and the namespace of a fragment (None for the common schema)."""
     table = yamlfile.load(path)
@@ -167,6 +148,8 @@ def read_device(path: Path, schema: Schema, sources: Mapping[str, Source], *, ov
         For anything malformed, with file, line, key and the nearest known name.
     """
     table = yamlfile.load(path)
+    if "id" in table:
+        raise _error(path, table.lines["id"], "leave id out: it is where the file lies, <vendor>/<product>.yml")
     if overlay and (extra := [key for key in (*HEAD, "extends") if key in table]):
         raise _error(
             path,
@@ -205,9 +188,9 @@ def _key_schema(key: str, row: Any, path: Path, line: int) -> KeySchema:
         raise _error(path, line, f"{where} is {kind(row)}; write {{type: ..., unit: ..., meaning: ...}}")
     _known(row, ("type", "unit", "meaning"), path, where)
     type_ = _string(row, "type", path, where)
-    if type_ not in _CHECKS:
+    if type_ not in TYPES:
         raise _error(
-            path, row.lines["type"], f"{where}: type {type_!r} is none of {', '.join(_CHECKS)}{nearest(type_, _CHECKS)}"
+            path, row.lines["type"], f"{where}: type {type_!r} is none of {', '.join(TYPES)}{nearest(type_, TYPES)}"
         )
     unit = ""
     if type_ in ("integer", "number", "integers"):
@@ -235,12 +218,8 @@ def _fact(key: str, row: Any, schema: Schema, sources: Mapping[str, Source], pat
     _known(row, _FACT_KEYS, path, where)
     if "value" not in row:
         raise _error(path, line, f"{where} has no value; leave the fact out where it is not known")
-    value = _CHECKS[known.type](row["value"])
-    if value is None:
-        unit = f" ({known.unit})" if known.unit else ""
-        given = row["value"]
-        shown = f"{given!r}, {kind(given)}" if isinstance(given, (str, int, float)) else kind(given)
-        raise _error(path, row.lines["value"], f"{where} is {_TYPE_WORDS[known.type]}{unit}; got {shown}")
+    if wrong := complaint(row["value"], known.type, known.unit):
+        raise _error(path, row.lines["value"], f"{where} {wrong}")
     if "source" not in row:
         raise _error(path, line, f"{where} has no source; write the tag of the document that states it")
     tags = row["source"] if is_list(row["source"]) else [row["source"]]
@@ -260,7 +239,7 @@ def _fact(key: str, row: Any, schema: Schema, sources: Mapping[str, Source], pat
     if (read == "=") != ("formula" in row):
         raise _error(path, line, f"{where}: read '=' and formula go together: arithmetic states how")
     return Fact(
-        value=value,
+        value=convert(row["value"], known.type),
         source=", ".join(tags),
         file=path,
         line=line,
@@ -295,7 +274,7 @@ def _head(table: Table, key: str, path: Path) -> Any:
     if key == "match":
         return _match(_table(table, "match", path), path)
     if key == "targets":
-        checked = _strings(value)
+        checked = convert(value, "strings")
         if not checked:
             raise _error(path, line, f"targets is {kind(value)}; write a list of compile targets, like [sm_90, sm_90a]")
         return checked
@@ -308,81 +287,12 @@ def _match(table: Table, path: Path) -> Mapping[str, Any]:
     _known(table, _MATCH_KEYS, path, "match")
     rule: dict[str, Any] = {}
     for key, value in table.items():
-        checked = _integer(value) if key == "multiprocessors" else _strings(value)
+        checked = convert(value, "integer" if key == "multiprocessors" else "strings")
         if not checked:
             wanted = "a count" if key == "multiprocessors" else "a list of strings"
             raise _error(path, table.lines[key], f"match.{key} is {kind(value)}; write {wanted}")
         rule[key] = checked
     return MappingProxyType(rule)
-
-
-# Checks: the value in the form that facts hold, or None where it is of another type.
-
-
-def _integer(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
-
-
-def _number(value: Any) -> int | float | None:
-    if isinstance(value, float):
-        return value if math.isfinite(value) and value >= 0 else None
-    return _integer(value)
-
-
-def _string_value(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
-
-
-def _capability(value: Any) -> bool | None:
-    return value if isinstance(value, bool) else None
-
-
-def _integers(value: Any) -> tuple[int, ...] | None:
-    return _items(value, _integer)
-
-
-def _strings(value: Any) -> tuple[str, ...] | None:
-    return _items(value, _string_value)
-
-
-def _items(value: Any, check: Callable[[Any], Any]) -> tuple[Any, ...] | None:
-    if not is_list(value) or not value or any(check(item) is None for item in value):
-        return None
-    return tuple(value)
-
-
-def _matrix_unit(value: Any) -> Mapping[str, tuple[str, ...]] | bool | None:
-    if value is False:
-        return False
-    if not isinstance(value, Table) or not value:
-        return None
-    unit: dict[str, tuple[str, ...]] = {}
-    for operand, accumulators in value.items():
-        checked = () if accumulators == [] else _strings(accumulators)
-        if checked is None or not _KEY.match(operand) or "." in operand:
-            return None
-        unit[operand] = checked
-    return MappingProxyType(unit)
-
-
-_CHECKS: Mapping[str, Callable[[Any], Any]] = {
-    "integer": _integer,
-    "number": _number,
-    "string": _string_value,
-    "capability": _capability,
-    "integers": _integers,
-    "strings": _strings,
-    "matrix_unit": _matrix_unit,
-}
-_TYPE_WORDS: Mapping[str, str] = {
-    "integer": "an integer, zero or more",
-    "number": "a finite number, zero or more",
-    "string": "a string",
-    "capability": "a capability, true or false",
-    "integers": "a list of integers",
-    "strings": "a list of strings",
-    "matrix_unit": "a matrix unit: false, or a mapping of operand dtypes to lists of accumulators",
-}
 
 
 def _table(table: Table, key: str, path: Path) -> Table:

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import combinations
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -34,8 +35,9 @@ from nbx_registry.devicefile import (
     read_schema,
     read_sources,
 )
+from nbx_registry.devicematch import matches, overlap, rules_out
 from nbx_registry.errors import DuplicateError, FileError, NbxError, UnknownName, nearest
-from nbx_registry.yamlfile import kind
+from nbx_registry.suggestions import Suggestion, read_suggestions
 
 if TYPE_CHECKING:
     from nbx_registry.runtime import LiveDevice
@@ -43,9 +45,6 @@ if TYPE_CHECKING:
 MAX_EXTENDS = 8
 """Longest chain of files that extend each other."""
 
-_GLANCE = 2**16
-"""How many bytes of a file a glance takes in."""
-_MATCH_LINE = re.compile(rb"^match:[ \t]*\{[^\n]*$", re.MULTILINE)
 _FOLDER_FILES = ("schema.yml", "sources.yml", "suggestions.yml")
 _ID = re.compile(r"[a-z0-9][a-z0-9_.-]*/(arch/)?[a-z0-9][a-z0-9_.-]*\Z")
 
@@ -118,6 +117,10 @@ class DeviceTable(Mapping[str, Device]):
             return default
         return self[id]
 
+    def architecture(self, arch: str) -> str | None:
+        """Return the id of the architecture file named after a compile target, ``nvidia/arch/sm_90``, or None."""
+        return next((id for id in self._index if id.endswith(f"/arch/{arch}")), None)
+
     def match(self, live: LiveDevice) -> Device | None:
         """Return the product that a live device is, by the files' ``match`` rules; None where no file matches.
 
@@ -164,33 +167,19 @@ class DeviceTable(Mapping[str, Device]):
         return MappingProxyType(self._folder_sources(self._common)) if self._common is not None else {}
 
     @cached_property
-    def suggestions(self) -> Mapping[str, str]:
-        """Which distribution has kernels for a capability, by capability."""
-        found: dict[str, str] = {}
-        for folder in self._folders:
-            path = folder / "suggestions.yml"
-            if not path.is_file():
-                continue
-            table = yamlfile.load(path)
-            for capability, distribution in table.items():
-                if not isinstance(distribution, str):
-                    raise FileError(
-                        f"{path}:{table.lines[capability]}: {capability!r} is {kind(distribution)}; "
-                        f"write the name of a distribution"
-                    )
-                if capability in found:
-                    raise DuplicateError(f"{path}:{table.lines[capability]}: {capability!r} has a suggestion already")
-                found[capability] = distribution
-        return MappingProxyType(found)
+    def suggestions(self) -> Mapping[str, Suggestion]:
+        """Which distribution has kernels for a capability, by capability; a runtime's is ``runtime.<name>``."""
+        return read_suggestions(self._folders)
 
     def check(self) -> tuple[str, ...]:
         """Read every file, and return what is wrong with each, in words; empty when all is well."""
         problems = [f"{f}: no such folder of device files" for f in (*self._folders, *self._overlays) if not f.is_dir()]
         for folder in self._all_folders:
+            known = {path for _, path in _scan(folder)} | {folder / name for name in _FOLDER_FILES}
             problems += [
                 f"{path}: not read; device files are <vendor>/<product>.yml or <vendor>/arch/<name>.yml"
-                for path in sorted((*folder.glob("*.yml"), *folder.rglob("*.yaml")))
-                if path.name not in _FOLDER_FILES
+                for path in sorted((*folder.rglob("*.yml"), *folder.rglob("*.yaml")))
+                if path not in known
             ]
         steps: list[Callable[[], object]] = [lambda: self.suggestions]
         for id in self._index:
@@ -203,7 +192,22 @@ class DeviceTable(Mapping[str, Device]):
             except NbxError as error:
                 if str(error) not in problems:
                     problems.append(str(error))
-        return tuple(problems)
+        return (*problems, *self._between())
+
+    def _between(self) -> Iterator[str]:
+        """Yield what is wrong between products that are well by themselves."""
+        for one, other in combinations(self._devices.values(), 2):
+            if one.match is None or other.match is None or one.runtime != other.runtime:
+                continue
+            if overlap(one.match, other.match):
+                yield f"{one.file} and {other.file} match the same card; make their match rules differ"
+        for device in self._devices.values():
+            lent = self._devices.get(device.settings_from) if device.settings_from is not None else device
+            if lent is None or lent.evidence_class != device.evidence_class:
+                yield (
+                    f"{device.file}: settings_from {device.settings_from!r} is no product of the evidence class "
+                    f"{device.evidence_class!r}{nearest(device.settings_from or '', self) if lent is None else ''}"
+                )
 
     # Files.
 
@@ -294,8 +298,18 @@ class DeviceTable(Mapping[str, Device]):
             chain.append(self._extended(chain, *part_head["extends"]))
         for key in ("arch", "runtime", "evidence_class"):
             if key not in head:
-                raise FileError(f"{files[0]}:1: {key} is missing; state it here or in the architecture it extends")
+                raise FileError(
+                    f"{files[0]}:1: {key} is missing; state it here or in the architecture it extends"
+                    f"{self._perhaps_overlay(id, files[0], head)}"
+                )
         return Device(id, files, {key: value[0] for key, value in head.items()}, facts, self.schema)
+
+    def _perhaps_overlay(self, id: str, path: Path, head: Mapping[str, Any]) -> str:
+        """Return a hint for a file of facts alone in the user's folder, which may be meant for another device."""
+        if head or self._user is None or not path.is_relative_to(self._user):
+            return ""
+        known = [other for other, files in self._index.items() if other != id and files.own != [path]]
+        return f". To add facts to a device that another file describes, name this one after it{nearest(id, known)}"
 
     def _extended(self, chain: list[str], target: str, path: Path, line: int) -> str:
         where = f"{path}:{line}"
@@ -322,14 +336,14 @@ class DeviceTable(Mapping[str, Device]):
         found: list[Device] = []
         unread: list[NbxError] = []
         for id in self:
-            if all(_rules_out(path, live, count) for path in self._index[id].own):
+            if all(rules_out(path, live, count) for path in self._index[id].own):
                 continue
             try:
                 device = self[id]
             except NbxError as error:
                 unread.append(error)
                 continue
-            if device.match is not None and device.runtime == live.runtime and _matches(device.match, live, count):
+            if device.match is not None and device.runtime == live.runtime and matches(device.match, live, count):
                 found.append(device)
         if len(found) > 1:
             raise DuplicateError(
@@ -342,25 +356,6 @@ class DeviceTable(Mapping[str, Device]):
                 + "; ".join(map(str, unread))
             )
         return found[0] if found else None
-
-
-def _matches(rule: Mapping[str, Any], live: LiveDevice, count: object) -> bool:
-    return (
-        live.name in rule.get("names", (live.name,))
-        and live.arch in rule.get("archs", (live.arch,))
-        and count == rule.get("multiprocessors", count)
-    )
-
-
-def _rules_out(path: Path, live: LiveDevice, count: object) -> bool:
-    """Return whether a glance at a file shows that it matches another device: reading all of it costs milliseconds."""
-    try:
-        with path.open("rb") as stream:
-            line = _MATCH_LINE.search(stream.read(_GLANCE))
-        return line is not None and not _matches(yamlfile.parse(line[0])["match"], live, count)
-    except (OSError, NbxError, TypeError, AttributeError):
-        # Whatever is wrong with it, reading the file tells.
-        return False
 
 
 def _scan(folder: Path) -> Iterator[tuple[str, Path]]:

@@ -28,6 +28,7 @@ from nbx_registry.op import Op
 from nbx_registry.policy import REQUIRE
 from nbx_registry.settings import TunedEntry
 from nbx_registry.signature import Signature
+from nbx_registry.suggestions import hints
 from nbx_registry.target import Target
 
 _Order = tuple[int, int, int, str]
@@ -250,14 +251,20 @@ class Selector:
         if not store.has(kernel.id):
             return None
         bind = kernel.bind
-        return store.lookup(
-            kernel.id,
-            target.device.id,
-            kernel.key,
-            conditions.key(signature, target.device),
-            parameters=kernel.defaults or None,
-            kernel_digest=(lambda: self._digests.of(bind)) if isinstance(bind, str) else None,
-        )
+        key = conditions.key(signature, target.device)
+        # A product's own settings come first.
+        for product in filter(None, (target.device.id, target.device.settings_from)):
+            found = store.lookup(
+                kernel.id,
+                product,
+                kernel.key,
+                key,
+                parameters=kernel.defaults or None,
+                kernel_digest=(lambda: self._digests.of(bind)) if isinstance(bind, str) else None,
+            )
+            if found is not None:
+                return found
+        return None
 
     # What a kind of signature settles.
 
@@ -387,15 +394,12 @@ class Selector:
     def _hints(self, target: Target) -> tuple[str, ...]:
         if target.device is None:
             return ()
-        hints: list[str] = []
-        installed = {p.distribution or p.name for p in self._catalog.active}
-        for capability, distribution in sorted(self._catalog.devices.suggestions.items()):
-            if distribution not in installed and target.device.has(capability):
-                hints.append(f"install {distribution}: it has kernels for {capability}, which {target.device.id} has")
+        installed = {p.distribution or p.name for p in self._catalog.plugins.values()}
+        found = list(hints(self._catalog.devices.suggestions, target.device, installed))
         waiting = [p.name for p in self._catalog.plugins.values() if p.state != "active"]
         if waiting:
-            hints.append(f"plugins not active: {', '.join(waiting)} (see nbx doctor)")
-        return tuple(hints)
+            found.append(f"plugins not active: {', '.join(waiting)} (see nbx doctor)")
+        return tuple(found)
 
 
 def _tuned_choice(entry: _Entry, tuned: TunedEntry) -> Choice:

@@ -108,7 +108,9 @@ class Targets:
             if ":" not in name:
                 raise self._unknown(name)
             unknown = UnknownName.of("runtime", kind, self._catalog.runtimes, "a plugin brings it (see nbx plugins)")
-            return Target(name, kind, None, why=str(unknown), way=f"a plugin brings the runtime {kind!r}")
+            brings = self._catalog.devices.suggestions.get(f"runtime.{kind}")
+            way = f"a plugin brings the runtime {kind!r}" + (f": {brings.way('it')}" if brings is not None else "")
+            return Target(name, kind, None, why=str(unknown), way=way)
         runtime = self.runtime(kind)
         devices = runtime.devices()
         if index >= len(devices):
@@ -121,8 +123,11 @@ class Targets:
         live = devices[index]
         device = self._catalog.devices.match(live)
         if device is None:
-            way = "a device file describes it: one of a plugin, or your own (docs/how-to/write-a-device-file.md)"
-            why = f"no device file matches {live.name!r} ({live.arch}); write one (docs/how-to/write-a-device-file.md)"
+            known = self._catalog.devices.architecture(live.arch)
+            vendor = known.partition("/")[0] if known is not None else "<vendor>"
+            command = f"nbx devices --new {vendor}/<product> --card {live.handle}"
+            way = f"a device file describes it: {command} begins one (docs/how-to/write-a-device-file.md)"
+            why = f"no device file matches {live.name!r} ({live.arch}); write one: {command} begins it"
             return Target(live.handle, kind, None, live, runtime, why, way)
         return Target(live.handle, kind, device, live, runtime)
 

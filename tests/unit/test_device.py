@@ -11,6 +11,7 @@ from nbx_registry import dtypes
 from nbx_registry.devicetable import DeviceTable
 from nbx_registry.errors import DuplicateError, FileError, MissingFact, UnknownName
 from nbx_registry.runtime import LiveDevice
+from nbx_registry.suggestions import Suggestion, hints
 
 SCHEMA = """
 keys:
@@ -418,7 +419,7 @@ def test_check_reads_everything_and_tells_each_problem_once(files, tmp_path):
 
 def test_suggestions_say_what_to_install(files):
     files.write("files/suggestions.yml", "matrix_unit.m8n8k4: nbx-v")
-    assert files.table().suggestions == {"matrix_unit.m8n8k4": "nbx-v"}
+    assert files.table().suggestions == {"matrix_unit.m8n8k4": Suggestion("nbx-v")}
     files.write("files/suggestions.yml", "matrix_unit.m8n8k4: [a]")
     with pytest.raises(FileError, match=r"suggestions.yml:1: 'matrix_unit.m8n8k4' is a list"):
         _ = files.table().suggestions
