@@ -17,6 +17,7 @@ from nbx_registry.guards import out_of_range
 from nbx_registry.interop import Adapter
 from nbx_registry.program import BoundProgram
 from nbx_registry.programs import Programs
+from nbx_registry.silence import idle, make
 
 
 @dataclass(eq=False, slots=True)
@@ -98,7 +99,7 @@ class ListCall:
 
 
 class DirectCall:
-    """NumPy arrays straight into one function of the host."""
+    """NumPy arrays straight into one function of the host, NumPy's floating-point reports off."""
 
     __slots__ = ("_advance", "_dtype", "_extent", "_function", "_programs", "_whole", "bound")
 
@@ -118,12 +119,19 @@ class DirectCall:
             out = np.empty(self._extent, self._dtype)
         if not self._whole:
             args = [array for array in args if array is not None]
+        # As `silent` does, without a function of its own around the call.
         try:
-            self._function(*args, out)
+            enter = idle.pop()
+        except IndexError:
+            enter = make()
+        try:
+            enter(self._function, *args, out)
         except (NbxError, MemoryError):
             raise
         except Exception as error:
             raise self._diagnose(error, args, out) from error
+        finally:
+            idle.append(enter)
         return out
 
     def fix(self, args: Sequence[Any], out: Any, /) -> Fixed:
@@ -135,11 +143,17 @@ class DirectCall:
         def again() -> None:
             advance()
             try:
-                function(*given, target)
+                enter = idle.pop()
+            except IndexError:
+                enter = make()
+            try:
+                enter(function, *given, target)
             except (NbxError, MemoryError):
                 raise
             except Exception as error:
                 raise diagnose(error, given, target) from error
+            finally:
+                idle.append(enter)
 
         return Fixed(self.bound, target, again)
 

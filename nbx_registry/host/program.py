@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextvars
 from collections.abc import Callable, Sequence
 from typing import Any
-
-import numpy as np
 
 from nbx_registry.errors import NbxError
 from nbx_registry.launch import Launch, Scalar, ScalarOf
 from nbx_registry.runtime import Slot
+from nbx_registry.silence import silent
 
 
 class HostProgram:
@@ -19,53 +17,30 @@ class HostProgram:
     Attributes
     ----------
     function : callable
-        ``function(*operands)`` runs every launch, now. A caller may call it without going through `run`; captures see
-        only `run`.
+        ``function(*operands)`` runs every launch, now. A single launch whose arguments are the slots in order is its
+        own function, so that a caller may call it without going through `run`: with reports off, as `run` does;
+        captures see only `run`.
     """
 
-    __slots__ = ("function",)
+    __slots__ = ("_silent", "function")
 
     def __init__(self, launches: Sequence[Launch], slots: Sequence[Slot]) -> None:
         names = tuple(slot.name for slot in slots)
         for launch in launches:
             _check(launch, names)
         if len(launches) == 1 and launches[0].args == names:
-            self.function: Callable[..., object] = _silent(launches[0].function)
+            self.function: Callable[..., object] = launches[0].function
         else:
-            self.function = _silent(_compile(launches, names))
+            self.function = _compile(launches, names)
+        self._silent = silent(self.function)
 
     def run(self, operands: Sequence[Any], stream: Any) -> None:
         """Run every launch; if the stream (its handle) is being captured, record it instead."""
         if stream is not None and stream.recording is not None:
-            function, held = self.function, tuple(operands)
+            function, held = self._silent, tuple(operands)
             stream.recording.append(lambda: function(*held))
         else:
-            self.function(*operands)
-
-
-_free: list[Callable[..., object]] = []
-"""What runs a function in a context of its own, in which reports are off. A context takes one call at a time."""
-
-
-def _silent(function: Callable[..., object]) -> Callable[..., object]:
-    """Return the function with NumPy's floating-point reports off.
-
-    numpy.errstate makes a new state each time it is entered, which takes longer than a small addition; a context in
-    which the state was set once is entered in a tenth of that.
-    """
-
-    def run(*operands: Any) -> None:
-        try:
-            enter = _free.pop()
-        except IndexError:
-            enter = contextvars.Context().run
-            enter(np.seterr, all="ignore")
-        try:
-            enter(function, *operands)
-        finally:
-            _free.append(enter)
-
-    return run
+            self._silent(*operands)
 
 
 def _check(launch: Launch, names: tuple[str, ...]) -> None:
