@@ -184,7 +184,9 @@ def _collect(plugin: Plugin, source: Source, doing: list[str]) -> None:
     if source.wrong:
         raise _Wrong(source.wrong, f"mend or uninstall {who}")
     if not _NAME.match(plugin.name):
-        raise _Wrong(f"{plugin.name!r} is no name of a plugin", "use letters, digits, '_', '.' and '-'")
+        raise _Wrong(
+            f"{plugin.name!r} of {who or module} is no name of a plugin", "use letters, digits, '_', '.' and '-'"
+        )
     implementation = source.load()
     doing.append(f"asking {module} for its hooks")
     version = getattr(implementation, "NBX_HOOKS", None)
@@ -202,6 +204,12 @@ def _collect(plugin: Plugin, source: Source, doing: list[str]) -> None:
     except pluggy.PluginValidationError as error:
         known = nearest(_hook_in(str(error)), _HOOKS)
         raise _Wrong(f"a hook of {module} does not fit: {error}{known}", "the hooks are in hookspecs.py") from error
+    for name in dir(implementation):
+        if name.startswith("nbx_register_") and manager.parse_hookimpl_opts(implementation, name) is None:
+            known = "" if name in _HOOKS else nearest(name, _HOOKS)
+            raise _Wrong(
+                f"{module}: {name} is not marked as a hook: nobody would call it{known}", "write @hookimpl above"
+            )
     for caller in manager.get_hookcallers(implementation) or ():
         attribute, kind = _HOOKS[caller.name]
         doing.append(caller.name)

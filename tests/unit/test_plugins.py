@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,15 +14,16 @@ from nbx_registry import dtypes, entrypoints, plugins
 from nbx_registry.dtypes import DType
 from nbx_registry.entrypoints import Source
 from nbx_registry.hookspecs import hookimpl
-from nbx_registry.kernel import Backend, Kernel
+from nbx_registry.kernel import Backend, Kernel, Workspace
 from nbx_registry.op import op
+from nbx_registry.runtime import Emulator, RuntimeSpec
 
 
-def hook(name: str, items: list[Any]) -> Any:
+def hook(name: str, items: Any) -> Any:
     return hookimpl(lambda: items, specname=f"nbx_register_{name}")
 
 
-def make(name: str, version: object = 1, **items: list[Any]) -> SimpleNamespace:
+def make(name: str, version: object = 1, **items: Any) -> SimpleNamespace:
     hooks = {f"nbx_register_{kind}": hook(kind, values) for kind, values in items.items()}
     return SimpleNamespace(name=name, NBX_HOOKS=version, **hooks)
 
@@ -221,3 +223,204 @@ def test_a_hook_that_exits_is_quarantined() -> None:
         name="bad", NBX_HOOKS=1, nbx_register_kernels=hookimpl(leave, specname="nbx_register_kernels")
     )
     assert found(bad)["bad"].state == "quarantined"
+
+
+def quarantined(*extra: Any) -> plugins.Plugin:
+    """Return the one plugin that is out; the rest of the registry works all the same."""
+    states = found(*extra)
+    assert states["nbx-host"].state == "active"
+    (bad,) = [plugin for plugin in states.values() if plugin.state == "quarantined"]
+    assert bad.reason
+    assert bad.way_out
+    return bad
+
+
+WRONG_KERNELS: dict[str, tuple[dict[str, Any], str]] = {
+    "id-number": ({"id": 5}, "id is 5"),
+    "id-of-one-part": ({"id": "bad"}, "kernel id 'bad'"),
+    "when-a-string": ({"when": "x1.rank == 2"}, "when is 'x1.rank == 2'"),
+    "when-of-numbers": ({"when": (5,)}, "when is (5,)"),
+    "when-a-list": ({"when": ["x1.rank == 2"]}, "when is ['x1.rank == 2']"),
+    "key-a-string": ({"key": "x1.size"}, "key is 'x1.size'"),
+    "runtimes-a-string": ({"runtimes": "host"}, "runtimes is 'host'"),
+    "runtimes-none": ({"runtimes": ()}, "names no runtime"),
+    "parts-a-string": ({"parts": "add@1"}, "parts is 'add@1'"),
+    "parts-of-no-composite": ({"parts": ("add@1",)}, "names parts, which only a composite has"),
+    "composite-without-parts": ({"backend": "composite"}, "names no parts"),
+    "bind-number": ({"bind": 5}, "bind is 5"),
+    "bind-no-reference": ({"bind": "nbx_registry.host.kernels.elementwise.add"}, "bind is"),
+    "settings-a-dict": ({"settings": {}}, "settings is {}"),
+    "defaults-a-list": ({"defaults": ["a"]}, "defaults is ['a']"),
+    "defaults-of-numbers": ({"defaults": {1: 2}}, "defaults is {1: 2}"),
+    "preference-text": ({"preference": "-1"}, "preference is '-1'"),
+    "preference-bool": ({"preference": True}, "preference is True"),
+    "preference-fraction": ({"preference": -1.5}, "preference is -1.5"),
+    "deterministic-number": ({"deterministic": 1}, "deterministic is 1"),
+    "overlap-unknown": ({"overlap": "some"}, "overlap is 'some'"),
+    "workspace-text": ({"workspace": ("N",)}, "workspace is ('N',)"),
+    "workspace-shape": ({"workspace": (Workspace(name="s", dtype="int8", shape="N"),)}, "workspace 0: shape is 'N'"),  # type: ignore[arg-type]
+    "doc-none": ({"doc": None}, "doc is None"),
+    "op-none": ({"op": None}, "op is None"),
+}
+
+
+@pytest.mark.parametrize(("changes", "reason"), WRONG_KERNELS.values(), ids=WRONG_KERNELS)
+def test_a_kernel_with_a_field_of_the_wrong_form_is_quarantined(changes: dict[str, Any], reason: str) -> None:
+    bad = quarantined(make("bad", kernels=[kernel("bad/add/x", **changes)]))
+    assert reason in bad.reason
+
+
+WRONG_ITEMS: dict[str, tuple[str, Any, str]] = {
+    "backend-name": ("backends", Backend(name=""), "name is ''"),
+    "backend-modules": ("backends", Backend(name="b", modules="numpy"), "modules is 'numpy'"),  # type: ignore[arg-type]
+    "backend-install": ("backends", Backend(name="b", install=None), "install is None"),  # type: ignore[arg-type]
+    "runtime-name": ("runtimes", RuntimeSpec(name="my-runtime", factory="m:f"), "name is 'my-runtime'"),
+    "runtime-cpu": ("runtimes", RuntimeSpec(name="cpu", factory="m:f"), "name is 'cpu'"),
+    "runtime-factory": ("runtimes", RuntimeSpec(name="r", factory=print), "factory is <built-in"),  # type: ignore[arg-type]
+    "emulator": ("emulators", Emulator(name="e", backend="b", runtimes=(), factory="m"), "factory is 'm'"),
+    "emulator-environment": (
+        "emulators",
+        Emulator(name="e", backend="b", runtimes=(), factory="m:f", environment={"A": 1}),  # type: ignore[dict-item]
+        "environment is {'A': 1}",
+    ),
+    "dtype-bits": ("dtypes", DType(name="odd", kind="int", bits=0, key="odd"), "bits is 0"),
+    "dtype-kind": ("dtypes", DType(name="odd", kind="fixed", bits=8, key="odd"), "kind is 'fixed'"),  # type: ignore[arg-type]
+    "dtype-key": ("dtypes", DType(name="odd", kind="int", bits=8, key="o d"), "key is 'o d'"),
+    "device-folder-text": ("devices", "/devices", "a str; it must return Path objects"),
+    "evidence-relative": ("evidence", Path("evidence"), "relative path"),
+}
+
+
+@pytest.mark.parametrize(("kind", "item", "reason"), WRONG_ITEMS.values(), ids=WRONG_ITEMS)
+def test_anything_of_the_wrong_form_is_quarantined(kind: str, item: Any, reason: str) -> None:
+    assert reason in quarantined(make("bad", **{kind: [item]})).reason
+
+
+@pytest.mark.parametrize("result", [None, "nbx", {"id": "x"}, 5, b""], ids=repr)
+def test_a_hook_that_returns_no_list_is_quarantined(result: Any) -> None:
+    bad = quarantined(make("bad", kernels=result))
+    assert f"nbx_register_kernels returned {result!r}" in bad.reason
+    assert "Kernel objects" in bad.reason
+
+
+def test_a_hook_that_raises_midway_leaves_nothing_of_its_plugin() -> None:
+    def some() -> Iterator[Kernel]:
+        yield kernel("bad/add/x")
+        raise ZeroDivisionError("by design")
+
+    bad = quarantined(
+        SimpleNamespace(name="bad", NBX_HOOKS=1, nbx_register_kernels=hookimpl(some, specname="nbx_register_kernels"))
+    )
+    assert "nbx_register_kernels raised ZeroDivisionError: by design" in bad.reason
+    assert bad.kernels == ()
+
+
+@pytest.mark.parametrize("name", ["nbx_register_kernels", "nbx_register_kernel"])
+def test_a_hook_that_nobody_marked_is_quarantined(name: str) -> None:
+    bad = quarantined(SimpleNamespace(name="bad", NBX_HOOKS=1, **{name: list}))
+    assert f"{name} is not marked" in bad.reason
+    assert "@hookimpl" in bad.way_out
+
+
+def test_a_wrapper_of_hooks_is_quarantined() -> None:
+    @hookimpl(wrapper=True)
+    def nbx_register_kernels() -> Any:
+        return (yield)
+
+    bad = quarantined(SimpleNamespace(name="bad", NBX_HOOKS=1, nbx_register_kernels=nbx_register_kernels))
+    assert "nothing to wrap" in bad.reason
+
+
+class Raises:
+    """Raises whatever it is asked."""
+
+    def __init__(self, what: str, error: BaseException) -> None:
+        object.__getattribute__(self, "__dict__").update(what=what, error=error)
+
+    def __getattribute__(self, name: str) -> Any:
+        own = object.__getattribute__(self, "__dict__")
+        if name == own["what"] or (own["what"] == "*" and not name.startswith("__")):
+            raise own["error"]
+        return {"NBX_HOOKS": 1, "name": "bad"}.get(name) or object.__getattribute__(self, name)
+
+    def __dir__(self) -> list[str]:
+        if self.__dict__["what"] == "__dir__":
+            raise self.__dict__["error"]
+        return ["NBX_HOOKS", "name"]
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+    __repr__ = __str__
+
+
+class Leaving(BaseException):
+    """Neither an error nor a key."""
+
+
+@pytest.mark.parametrize("error", [ValueError("by design"), Unprintable()], ids=["plain", "unprintable"])
+@pytest.mark.parametrize("what", ["name", "__name__", "__dir__", "NBX_HOOKS", "*"])
+def test_a_plugin_that_raises_when_looked_at_is_quarantined(what: str, error: BaseException) -> None:
+    assert type(error).__name__ in quarantined(Raises(what, error)).reason
+
+
+def test_what_a_hook_returns_need_not_be_printable() -> None:
+    assert "repr raises RuntimeError" in quarantined(make("bad", kernels=[Unprintable()])).reason
+    assert "repr raises RuntimeError" in quarantined(make("bad", Unprintable())).reason
+
+
+@pytest.mark.parametrize("error", [Leaving(), SystemExit(3), GeneratorExit()], ids=lambda error: type(error).__name__)
+def test_whatever_a_hook_raises_is_told(error: BaseException) -> None:
+    def leave() -> list[Kernel]:
+        raise error
+
+    hooks = {"nbx_register_kernels": hookimpl(leave, specname="nbx_register_kernels")}
+    assert type(error).__name__ in quarantined(SimpleNamespace(name="bad", NBX_HOOKS=1, **hooks)).reason
+
+
+def test_the_users_interrupt_is_the_users() -> None:
+    def wait() -> list[Kernel]:
+        raise KeyboardInterrupt
+
+    hooks = {"nbx_register_kernels": hookimpl(wait, specname="nbx_register_kernels")}
+    with pytest.raises(KeyboardInterrupt):
+        found(SimpleNamespace(name="bad", NBX_HOOKS=1, **hooks))
+
+
+@pytest.mark.parametrize("name", ["my plugin", "a/b", "", "ä"])
+def test_a_name_that_could_not_be_blocked_is_no_name(name: str) -> None:
+    if name:
+        assert repr(name) in quarantined(make(name)).reason
+    else:
+        assert found(make(name))["SimpleNamespace"].state == "active"
+
+
+def test_names_that_differ_in_spelling_alone_are_one() -> None:
+    bad = quarantined(make("nbx-twin"), make("NBX_Twin"))
+    assert "'NBX_Twin' and 'nbx-twin'" in bad.reason
+    assert found(make("NBX_Twin"), block=("nbx.twin",))["NBX_Twin"].state == "blocked"
+    assert found(make("NBX-Host"))["nbx-host"].state == "active"
+
+
+def test_a_plugin_quarantined_for_what_others_bring_adds_no_dtype() -> None:
+    odd = DType(name="odd7", kind="int", bits=7, key="o7")
+    states = found(make("a", dtypes=[odd], kernels=[kernel("a/add/x", op="adds@1")]))
+    assert states["a"].state == "quarantined"
+    assert "odd7" not in dtypes.TABLE
+
+
+def test_two_dtypes_of_one_name_take_out_both_who_claim_it() -> None:
+    states = found(
+        make("a", dtypes=[DType(name="odd7", kind="int", bits=7, key="o7")]),
+        make("b", dtypes=[DType(name="odd7", kind="uint", bits=7, key="ou7")]),
+    )
+    assert states["a"].state == states["b"].state == "quarantined"
+    assert "'odd7'" in states["a"].reason
+    assert "odd7" not in dtypes.TABLE
+
+
+def test_a_dtype_with_other_facts_than_the_tables_is_quarantined() -> None:
+    odd = DType(name="float32", kind="int", bits=7, key="o7")
+    assert "'float32' is already in the table" in quarantined(make("bad", dtypes=[odd])).reason
