@@ -73,6 +73,12 @@ class SpecError(NbxError, ValueError):
     code = "SPEC"
 
 
+class TraceError(NbxError, ValueError):
+    """A trace of allocations and frees that no run could leave: the message names the event and its key."""
+
+    code = "TRACE"
+
+
 class FileError(NbxError, ValueError):
     """A device file, overlay, evidence bundle, settings or weights file that is malformed."""
 
