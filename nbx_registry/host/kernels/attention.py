@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nbx_registry.dtypes import DType
-from nbx_registry.host.kernels.blocks import Array, working
+from nbx_registry.host.kernels.blocks import Array, matrices, working
 from nbx_registry.host.kernels.conversion import conversion
 from nbx_registry.launch import BindContext, Launch
 
@@ -130,8 +130,8 @@ def _attend(q: Array, k: Array, v: Array, given: Array | None, out: Array, rules
         for b in range(0, batch, batch_at_once):
             for g in range(0, groups, groups_at_once):
                 part = slice(b, b + batch_at_once), slice(g, g + groups_at_once)
-                wide_k = _matrices(k[part], rules.dtype)[:, :, None]
-                wide_v = _matrices(v[part], rules.dtype)[:, :, None]
+                wide_k = matrices(k[part], rules.dtype)[:, :, None]
+                wide_v = matrices(v[part], rules.dtype)[:, :, None]
                 for start in range(0, queries, queries_at_once):
                     rows = slice(start, min(start + queries_at_once, queries))
                     place = (*part, slice(None), rows)
@@ -191,14 +191,6 @@ def _sum(scores: Array) -> Array:
 
 def _fitting(count: int, each: int) -> int:
     return max(1, min(count, SCORES // max(each, 1)))
-
-
-def _matrices(x: Array, dtype: np.dtype[Any]) -> Array:
-    """Return ``x`` in ``dtype``, its last two axes such that BLAS takes them as they lie."""
-    size = x.itemsize
-    if x.dtype == dtype and x.strides[-1] == size and x.strides[-2] >= size * x.shape[-1]:
-        return x
-    return np.ascontiguousarray(x, dtype)
 
 
 def _reduce(o: Array, m: Array, l: Array, out: Array) -> None:  # noqa: E741 - the op's name

@@ -73,3 +73,11 @@ def as_matrices(*arrays: Array) -> Generator[tuple[Array, ...], None, None]:
             yield from as_matrices(*(a[index] for a in arrays))
     else:
         yield merged
+
+
+def matrices(x: Array, dtype: np.dtype[Any]) -> Array:
+    """Return ``x`` in ``dtype``, its last two axes such that BLAS takes them as they lie."""
+    size = x.itemsize
+    if x.dtype == dtype and x.strides[-1] == size and x.strides[-2] >= size * x.shape[-1]:
+        return x
+    return np.ascontiguousarray(x, dtype)
