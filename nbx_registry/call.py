@@ -17,7 +17,7 @@ from nbx_registry.guards import out_of_range
 from nbx_registry.interop import Adapter
 from nbx_registry.program import BoundProgram
 from nbx_registry.programs import Programs
-from nbx_registry.silence import idle, make
+from nbx_registry.silence import give, make, take
 
 
 @dataclass(eq=False, slots=True)
@@ -121,7 +121,7 @@ class DirectCall:
             args = [array for array in args if array is not None]
         # As `silent` does, without a function of its own around the call.
         try:
-            enter = idle.pop()
+            enter = take()
         except IndexError:
             enter = make()
         try:
@@ -131,29 +131,30 @@ class DirectCall:
         except Exception as error:
             raise self._diagnose(error, args, out) from error
         finally:
-            idle.append(enter)
+            give(enter)
         return out
 
     def fix(self, args: Sequence[Any], out: Any, /) -> Fixed:
         """Settle arrays of this kind; nothing runs yet."""
-        advance, function, diagnose = self._advance, self._function, self._diagnose
+        advance, diagnose = self._advance, self._diagnose
         target = np.empty(self._extent, self._dtype) if out is None else out
         given = [array for array in args if array is not None]
+        work = (self._function, *given, target)
 
         def again() -> None:
             advance()
             try:
-                enter = idle.pop()
+                enter = take()
             except IndexError:
                 enter = make()
             try:
-                enter(function, *given, target)
+                enter(*work)
             except (NbxError, MemoryError):
                 raise
             except Exception as error:
                 raise diagnose(error, given, target) from error
             finally:
-                idle.append(enter)
+                give(enter)
 
         return Fixed(self.bound, target, again)
 

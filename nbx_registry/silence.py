@@ -16,8 +16,11 @@ import numpy as np
 Enter = Callable[..., Any]
 """``enter(function, *arguments)`` calls the function with reports off, as long as no other call is inside."""
 
-idle: list[Enter] = []
-"""Those that nobody uses: take one off its end (or make one), and put it back after the call."""
+_idle: list[Enter] = []
+take: Callable[[], Enter] = _idle.pop
+"""Returns one that nobody uses; raises IndexError where there is none: `make` one. To be given back after the call."""
+give: Callable[[Enter], None] = _idle.append
+"""Gives one back."""
 
 
 def make() -> Enter:
@@ -32,12 +35,12 @@ def silent(function: Callable[..., object]) -> Callable[..., None]:
 
     def run(*arguments: Any) -> None:
         try:
-            enter = idle.pop()
+            enter = take()
         except IndexError:
             enter = make()
         try:
             enter(function, *arguments)
         finally:
-            idle.append(enter)
+            give(enter)
 
     return run
