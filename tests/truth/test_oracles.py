@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import creation_truth
 import elementwise_truth
 import network_truth
 import pytest
@@ -13,7 +14,7 @@ from nbx_registry import contracts
 from nbx_sdm import contracts as sdm
 
 EVERY = {op.id for op in (*contracts.ALL, *sdm.ALL)}
-MODULES = (elementwise_truth, network_truth)
+MODULES = (creation_truth, elementwise_truth, network_truth)
 
 WITHOUT: dict[str, str] = {}
 """Ops that nothing independent computes, by id, with the reason."""
