@@ -23,11 +23,17 @@ if TYPE_CHECKING:
     from nbx_registry.program import BoundProgram
 
 
+FLOAT64_LIMIT = 2**1024 - 2**970
+"""The least integer that rounds to no float64."""
+
+
 class Guard(Protocol):
     """One thing that must hold of the operands (parameters given, then outputs) of every call."""
 
     reads_values: bool
     """Whether it depends on what memory holds, and not on addresses alone."""
+    told_by_numpy: bool
+    """Whether NumPy raises an error too, before it writes, where it does not hold of what a caller gave."""
 
     def __call__(self, operands: Sequence[Any]) -> None:
         """Raise where it does not hold."""
@@ -55,14 +61,13 @@ def guards_of(bound: BoundProgram, *, place: str, out_given: bool, decide: Calla
     slots = [slot for slot in bound.slots if slot.kind in ("input", "output")]
     mutable = {param.name for param in signature.op.tensors if param.mutable}
     guards: list[Guard] = []
-    # On a device an index out of range is out of contract: nobody reads it back to look.
-    if signature.op.index_bounds and place == "cpu":
-        guards.append(IndexGuard(signature, [slot.name for slot in slots]))
+    if signature.op.index_bounds:
+        # On a device an index out of range is out of contract: nobody reads it back to look.
+        index = IndexGuard(signature, slots, scalars_alone=place != "cpu")
+        guards += (index,) if index.limits else ()
     for position, slot in enumerate(slots):
         if slot.spec.weak and slot.spec.dtype.kind == "int":
-            adopted = scalar_dtype(signature, slot.name)
-            if adopted.integral:
-                guards.append(RangeGuard(signature.op.name, position, adopted))
+            guards.append(RangeGuard(signature.op.name, position, scalar_dtype(signature, slot.name)))
     if mutable or out_given:
         written = [n for n, s in enumerate(slots) if s.name in mutable or (out_given and s.kind == "output")]
         if len(written) > 1 or kernel.overlap != "any":
@@ -72,35 +77,60 @@ def guards_of(bound: BoundProgram, *, place: str, out_given: bool, decide: Calla
 
 
 class IndexGuard:
-    """Host indices stay within what the contract allows."""
+    """Indices on the host stay within what the contract allows.
+
+    Attributes
+    ----------
+    limits : list of tuple
+        (position, whether a Python integer stands there, name, least, first too large or None, what that is).
+    """
 
     reads_values = True
+    told_by_numpy = False
 
-    def __init__(self, signature: Signature, names: Sequence[str]) -> None:
+    def __init__(self, signature: Signature, slots: Sequence[Slot], *, scalars_alone: bool) -> None:
         self._op = signature.op.name
-        self._limits = [
-            (names.index(name), name, *limits) for name, limits in signature.index_limits().items() if name in names
+        limits = signature.index_limits()
+        self.limits = [
+            (position, slot.spec.weak, slot.name, *limits[slot.name])
+            for position, slot in enumerate(slots)
+            if slot.name in limits and _holds_indices(signature, slot) and (slot.spec.weak or not scalars_alone)
         ]
 
     def __call__(self, operands: Sequence[Any]) -> None:
         """Raise `SignatureError` naming index and limit."""
-        for position, name, low, high, what in self._limits:
-            array = operands[position]
-            if array.size == 0:
+        for position, weak, name, low, high, what in self.limits:
+            value = operands[position]
+            if not weak:
+                if value.size == 0:
+                    continue
+                smallest, largest = int(value.min()), int(value.max())
+            else:
+                smallest = largest = value
+            if smallest >= low and (high is None or largest < high):
                 continue
-            smallest, largest = int(array.min()), int(array.max())
-            if smallest < low or largest >= high:
-                bad = smallest if smallest < low else largest
-                raise SignatureError(
-                    f"{self._op}: {name} holds {bad}, outside {low}..{high - 1} ({what} is {high}); nothing was written"
-                )
+            bad = smallest if smallest < low else largest
+            range_ = f"below {low}" if high is None else f"outside {low}..{high - 1} ({what} is {high})"
+            raise SignatureError(f"{self._op}: {name} holds {bad}, {range_}; nothing was written")
 
-    def doubt(self) -> None:
-        """Return None: the values must be read."""
+    def doubt(self) -> str | None:
+        """Return the test of Python integers; None where values of arrays must be read."""
+        if not all(weak for _, weak, *_ in self.limits):
+            return None
+        return " or ".join(
+            f"p{position} < {low}" if high is None else f"not {low} <= p{position} < {high}"
+            for position, _, _, low, high, _ in self.limits
+        )
+
+
+def _holds_indices(signature: Signature, slot: Slot) -> bool:
+    if slot.spec.weak:
+        return slot.spec.dtype.kind == "int" and scalar_dtype(signature, slot.name).integral
+    return slot.spec.dtype.integral
 
 
 class RangeGuard:
-    """A Python integer beside integer arrays is one that their dtype holds."""
+    """A Python integer is one that the dtype of the arrays beside it holds, or float64 beside floating ones."""
 
     reads_values = True
 
@@ -108,7 +138,8 @@ class RangeGuard:
         self._op = op
         self._dtype = dtype.name
         self._position = position
-        self._low, self._high = integer_range(dtype)
+        self.told_by_numpy = not dtype.integral
+        self._low, self._high = integer_range(dtype) if dtype.integral else (1 - FLOAT64_LIMIT, FLOAT64_LIMIT - 1)
 
     def __call__(self, operands: Sequence[Any]) -> None:
         """Raise `SignatureError` naming the integer and the dtype."""
@@ -123,7 +154,8 @@ class RangeGuard:
 
 def out_of_range(op: str, values: Sequence[int], dtype: str) -> SignatureError:
     """Return the error for Python integers of which the array's dtype cannot hold one."""
-    scalars = ", ".join(map(str, values))
+    # Python spells out no integer of more than some thousand digits.
+    scalars = ", ".join(str(v) if v.bit_length() <= 128 else f"of {v.bit_length()} bits" for v in values)
     return SignatureError(f"{op}: the Python integer {scalars} is outside the range of {dtype}; nothing was written")
 
 
@@ -141,6 +173,8 @@ class OverlapGuard:
     """
 
     reads_values = False
+
+    told_by_numpy = False
 
     def __init__(
         self, kernel: Kernel, slots: Sequence[Slot], written: Sequence[int], decide: Callable[[], Decision]

@@ -64,7 +64,8 @@ class Op:
         magnitude: Callable[..., Any] | None,
         exact: bool,
         ulp: float,
-        index_bounds: Mapping[str, str | tuple[str, str]],
+        signed_zeros: bool | None,
+        index_bounds: Mapping[str, str | tuple[str, str | None]],
         views: bool,
     ) -> None:
         self.text = schema
@@ -86,6 +87,7 @@ class Op:
         self.magnitude = magnitude
         self.exact = exact
         self.ulp = ulp
+        self._signed_zeros = signed_zeros
         self._index_bounds = dict(index_bounds)
         self.views = views
 
@@ -126,12 +128,21 @@ class Op:
         return tuple(self._rule(text, "require=") for text in self._require)
 
     @cached_property
-    def index_bounds(self) -> dict[str, tuple[Expr, Expr]]:
-        """By parameter that holds indices: the least one allowed, and what they stay below."""
+    def index_bounds(self) -> dict[str, tuple[Expr, Expr | None]]:
+        """By parameter that holds indices: the least one allowed, and what they stay below (None: anything)."""
         pairs = {n: ("0", b) if isinstance(b, str) else b for n, b in self._index_bounds.items()}
         return {
-            n: (self._rule(low, "index_bounds="), self._rule(high, "index_bounds=")) for n, (low, high) in pairs.items()
+            n: (self._rule(low, "index_bounds="), None if high is None else self._rule(high, "index_bounds="))
+            for n, (low, high) in pairs.items()
         }
+
+    @property
+    def signed_zeros(self) -> bool:
+        """Whether a result of zero must have the oracle's sign."""
+        if self._signed_zeros is not None:
+            return self._signed_zeros
+        # Behind an accumulation the sign of a zero is an accident of the order.
+        return self.exact or (self.accumulation.strip() == "1" and self.unit == "vector")
 
     def _rule(self, text: str, place: str) -> Expr:
         try:
@@ -301,7 +312,7 @@ class Op:
 
         rules: list[object] = [str(self.schema), sorted(self._where.items()), self._require]
         rules += [self.flops, self.least_flops, self.unit, self.bytes_read, self.least_bytes, self.accumulation]
-        rules += [self.exact, self.ulp, sorted(self._index_bounds.items()), self.views]
+        rules += [self.exact, self.ulp, self._signed_zeros, sorted(self._index_bounds.items()), self.views]
         for function in (self.oracle, self.infer, self.cost_function, self.magnitude):
             rules.append(digest.function_digest(function) if callable(function) else function)
         return hashlib.sha256(repr(rules).encode()).hexdigest()
@@ -333,7 +344,8 @@ def op(
     magnitude: Callable[..., Any] | None = None,
     exact: bool = False,
     ulp: float = 0.5,
-    index_bounds: Mapping[str, str | tuple[str, str]] | None = None,
+    signed_zeros: bool | None = None,
+    index_bounds: Mapping[str, str | tuple[str, str | None]] | None = None,
     views: bool = False,
 ) -> Callable[[Callable[..., Any]], Op]:
     """Make an `Op` of the function below: its oracle, whose docstring documents the op.
@@ -366,8 +378,12 @@ def op(
         Whether every kernel must give the oracle's result to the bit (but for the payload of a NaN).
     ulp
         Units in the last place of the output allowed beside accumulation: a half for rounding once.
+    signed_zeros
+        Whether a result of zero must have the oracle's sign. It must where the op is ``exact``, or works on the vector
+        unit with an ``accumulation`` of 1, unless this says otherwise.
     index_bounds
-        By parameter that holds indices: an expression they stay below, or the least one allowed and that expression.
+        By parameter that holds indices: an expression they stay below, or the least one allowed and that expression,
+        which may be None. Python integers are held against it on every device, floating tensors never.
     views
         Whether the output may be a view of an input.
     """
@@ -389,6 +405,7 @@ def op(
             magnitude=magnitude,
             exact=exact,
             ulp=ulp,
+            signed_zeros=signed_zeros,
             index_bounds=index_bounds or {},
             views=views,
         )

@@ -34,7 +34,7 @@ def _flat_call(programs: Programs, shape: CallShape, *, aligned: bool = False) -
     decide = partial(programs.decision, bound)
     guards = guards_of(bound, place=shape.place, out_given=shape.out_given, decide=decide)
     function = getattr(bound.program, "function", None)
-    if function is not None and not guards and _plain(shape) and not _aligns(programs, shape):
+    if function is not None and all(guard.told_by_numpy for guard in guards) and _plain(shape) and not _aligns(programs, shape):
         return DirectCall(programs, shape, function)
     doubts = [guard.doubt() for guard in guards]
     if not aligned and None not in doubts and _compilable(shape):

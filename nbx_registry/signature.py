@@ -147,10 +147,17 @@ class Signature:
             return operand is not None
         return None if operand is None else getattr(operand, name.field)
 
-    def index_limits(self) -> dict[str, tuple[int, int, str]]:
-        """Return, by parameter that holds indices, the least one allowed, the first one too large, and what that is."""
+    def index_limits(self) -> dict[str, tuple[int, int | None, str]]:
+        """Return, by parameter that holds indices, the least one allowed, the first one too large, and what that is.
+
+        None and no words stand for the latter two where no index is too large.
+        """
         return {
-            name: (low.evaluate(self.value), high.evaluate(self.value), high.text)
+            name: (
+                low.evaluate(self.value),
+                None if high is None else high.evaluate(self.value),
+                "" if high is None else high.text,
+            )
             for name, (low, high) in self.op.index_bounds.items()
         }
 

@@ -32,11 +32,9 @@ def judge(trial: Trial, execution: Execution, repetition: int) -> Judgement:
 def _judge(trial: Trial, execution: Execution, repetition: int) -> Judgement:
     problem = trial.problem
     reference, bounds = problem.reference(repetition), problem.bounds(repetition)
-    # Behind an accumulation the sign of a zero is an accident of the order.
-    single = problem.op.accumulation.strip() == "1" and problem.op.unit == "vector"
     found: list[Comparison] = []
     for name, values in execution.results.items():
-        signs = single or problem.op.exact or name in execution.mutated
+        signs = problem.op.signed_zeros or name in execution.mutated
         dtype = problem.results[name].dtype
         found.append(compare(name, values, reference[name], bounds[name], dtype, signs=signs))
     worst = max((comparison.profile for comparison in found), key=lambda p: p.share, default=Profile())
