@@ -14,6 +14,7 @@ from nbx_registry.errors import NbxError, OutOfMemory, PluginFault
 from nbx_registry.interop.memory import address_of, array_at
 from nbx_registry.kernel import Kernel, Workspace
 from nbx_registry.launch import BindContext, Launch, ScalarOf, View
+from nbx_registry.memory.allocation import allocate
 from nbx_registry.runtime import Buffer, LiveDevice, Program, Runtime, Slot
 from nbx_registry.selection import Choice
 from nbx_registry.signature import Signature
@@ -68,11 +69,11 @@ class BoundProgram:
         return self.choice.settings
 
     def allocate_workspace(self, stream: Any = None) -> list[Buffer]:
-        """Allocate the declared workspace from the runtime's pool, in slot order."""
+        """Allocate the declared workspace, in slot order: from the block's allocator, else the runtime's pool."""
         if self.runtime is None or self.live is None:
             return []
-        index = self.live.index
-        return [self.runtime.allocate(index, slot.spec.nbytes, stream) for slot in self.workspace]
+        runtime, index = self.runtime, self.live.index
+        return [allocate(runtime, index, slot.spec.nbytes, stream) for slot in self.workspace]
 
     def operands(self, arguments: Sequence[Any], workspace: Sequence[Buffer] = ()) -> list[Any]:
         """Complete the operands of parameters and outputs with those of workspace and derived slots."""
@@ -86,7 +87,7 @@ class BoundProgram:
             elif array:
                 operands.append(_restrided(operands[derived.base], derived))
             else:
-                operands.append(operands[derived.base] + derived.shift * derived.spec.dtype.itemsize)
+                operands.append(operands[derived.base] + derived.spec.dtype.nbytes(derived.shift))
         return operands
 
 
@@ -282,6 +283,11 @@ def _bind(
     launches = tuple(launch for launch in answers if isinstance(launch, Launch))
     if len(launches) != len(answers):
         raise _fault(kernel, f"binding {kernel.id!r} returned {result!r}; it must return a Launch, several, or a View")
+    unwritten = [str(spec) for spec in signature.outputs if spec.size]
+    if unwritten and not launches:
+        raise _fault(
+            kernel, f"binding {kernel.id!r} to {signature} returned no launch, so that nothing writes {unwritten[0]}"
+        )
     return launches
 
 
@@ -294,6 +300,15 @@ def _check_view(kernel: Kernel, view: View, signature: Signature) -> None:
     fits = [(view.shape, base.dtype)] if base is not None and not base.weak else []
     if fits != [(spec.shape, spec.dtype) for spec in signature.outputs]:
         raise _fault(kernel, f"binding {kernel.id!r} to {signature} returned {view}, which is no view of its output")
+    steps = [(extent - 1) * step for extent, step in zip(view.shape, view.strides, strict=False)]
+    low, high = view.offset + sum(min(s, 0) for s in steps), view.offset + sum(max(s, 0) for s in steps)
+    assert base is not None
+    if len(view.strides) != len(view.shape) or (0 not in view.shape and not 0 <= low <= high < base.extent):
+        raise _fault(
+            kernel,
+            f"binding {kernel.id!r} to {signature} returned {view}, which reaches elements {low} to {high} of "
+            f"{view.of!r}: it has 0 to {base.extent - 1}",
+        )
 
 
 def _inner(prefix: str, name: str) -> str:
@@ -315,7 +330,13 @@ def _workspace_spec(choice: Choice, declared: Workspace, signature: Signature) -
         if type(extent) is not int or not 0 <= extent <= MAX_EXTENT:
             raise _fault(kernel, f"workspace {declared.name!r} of {kernel.id!r}: {text} is {extent!r}, no extent")
         shape.append(extent)
-    return TensorSpec(dtypes.get(declared.dtype), tuple(shape))
+    dtype = dtypes.get(declared.dtype)
+    if dtype.packed:
+        raise _fault(
+            kernel,
+            f"workspace {declared.name!r} of {kernel.id!r} is {dtype.name}, packed; declare its bytes as uint8",
+        )
+    return TensorSpec(dtype, tuple(shape))
 
 
 def _renamed(kernel: Kernel, launch: Launch, names: Mapping[str, str]) -> Launch:
@@ -332,9 +353,7 @@ def _renamed(kernel: Kernel, launch: Launch, names: Mapping[str, str]) -> Launch
 
 
 def _as_array(buffer: Any, spec: TensorSpec) -> np.ndarray[Any, Any]:
-    # A runtime that takes arrays has buffers with an ``array`` of their bytes.
-    array: np.ndarray[Any, Any] = buffer.array
-    return array[: spec.nbytes].view(spec.dtype.numpy).reshape(spec.shape)
+    return array_at(buffer.address, spec.dtype.numpy, spec.shape, owner=buffer)
 
 
 def _restrided(base: np.ndarray[Any, Any], derived: Derived) -> np.ndarray[Any, Any]:
