@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import convolution_truth
 import creation_truth
 import elementwise_truth
 import network_truth
@@ -14,7 +15,7 @@ from nbx_registry import contracts
 from nbx_sdm import contracts as sdm
 
 EVERY = {op.id for op in (*contracts.ALL, *sdm.ALL)}
-MODULES = (creation_truth, elementwise_truth, network_truth)
+MODULES = (convolution_truth, creation_truth, elementwise_truth, network_truth)
 
 WITHOUT: dict[str, str] = {}
 """Ops that nothing independent computes, by id, with the reason."""
