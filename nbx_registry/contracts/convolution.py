@@ -178,7 +178,7 @@ def magnitude_depthwise_conv2d(
 ) -> Array:
     """Return the convolution of the magnitudes."""
     size = None if bias is None else np.abs(bias)
-    return convolve(np.abs(x), np.abs(w), size, stride, padding, dilation, x.shape[1])
+    return convolve(np.abs(x), np.abs(w), size, stride, padding, dilation, max(x.shape[1], 1))
 
 
 @op(
@@ -223,7 +223,7 @@ def depthwise_conv2d(x: Array, w: Array, bias: Array | None, *, stride: Pair, pa
     ``torch.nn.functional.conv2d`` with ``groups = C`` and one filter a channel. ``flops`` counts every tap, the least
     those inside the input.
     """
-    return convolve(x, w, bias, stride, padding, dilation, x.shape[1])
+    return convolve(x, w, bias, stride, padding, dilation, max(x.shape[1], 1))
 
 
 def magnitude_conv2d(

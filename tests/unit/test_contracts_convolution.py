@@ -37,12 +37,24 @@ def test_extents_of_the_output(window: dict[str, Any], extents: str) -> None:
         (("float32[2, 6, 9, 9]", "float16[6, 1, 3, 3]"), {}, "w is float16, but x is float32"),
         (("float32[2, 6, 9, 9]", "float32[6, 1, 3, 3]", "float32[5]"), {}, "axis C of bias is 5, but C of x is 6"),
         (("int8[2, 6, 9, 9]", "int8[6, 1, 3, 3]"), {}, "x is int8, but must be floating"),
-        (("float32[2, 6, 9, 9]", "float32[6, 1, 3, 3]"), {"padding": -1}, r"min\(padding\) >= 0 \(padding = \(-1, -1\)"),
+        (
+            ("float32[2, 6, 9, 9]", "float32[6, 1, 3, 3]"),
+            {"padding": -1},
+            r"min\(padding\) >= 0 \(padding = \(-1, -1\)",
+        ),
         (("float32[2, 6, 9, 9]", "float32[6, 1, 3, 3]"), {"stride": (1, 0)}, r"min\(stride\) >= 1 \(stride = \(1, 0\)"),
-        (("float32[2, 6, 9, 9]", "float32[6, 1, 3, 3]"), {"dilation": 0}, r"min\(dilation\) >= 1 \(dilation = \(0, 0\)"),
+        (
+            ("float32[2, 6, 9, 9]", "float32[6, 1, 3, 3]"),
+            {"dilation": 0},
+            r"min\(dilation\) >= 1 \(dilation = \(0, 0\)",
+        ),
         (("float32[2, 6, 9, 9]", "float32[6, 1, 0, 3]"), {}, "KH >= 1 and KW >= 1"),
         (("float32[2, 6, 9, 9]", "float32[6, 1, 10, 3]"), {}, r"dilation\[0\] \* .*KH = 10, H = 9"),
-        (("float32[2, 6, 9, 9]", "float32[6, 1, 3, 3]"), {"dilation": (1, 6), "padding": 1}, r"dilation = \(1, 6\).*W = 9"),
+        (
+            ("float32[2, 6, 9, 9]", "float32[6, 1, 3, 3]"),
+            {"dilation": (1, 6), "padding": 1},
+            r"dilation = \(1, 6\).*W = 9",
+        ),
     ],
 )
 def test_depthwise_convolution_refuses(tensors: tuple[str, ...], window: dict[str, Any], words: str) -> None:
@@ -84,6 +96,7 @@ def test_without_channels_or_images_there_is_the_bias_or_nothing() -> None:
     empty = np.zeros((1, 0, 4, 4), np.float32)
     found = oracle("conv2d", empty, np.zeros((2, 0, 3, 3), np.float32), bias)
     assert found.tolist() == [[[[1, 1]] * 2, [[-2, -2]] * 2]]
+    assert oracle("depthwise_conv2d", empty, np.zeros((0, 1, 3, 3), np.float32)).shape == (1, 0, 2, 2)
     assert outputs("depthwise_conv2d", "float32[0, 3, 9, 9]", "float32[3, 1, 3, 3]") == "float32[0, 3, 7, 7]"
 
 

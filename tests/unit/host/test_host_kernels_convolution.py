@@ -105,7 +105,9 @@ def test_nothing_to_convolve(shape: tuple[int, ...]) -> None:
 def test_infinities_and_nan_reach_the_windows_that_cover_them() -> None:
     x, w = values((1, 2, 9, 9), "float32", 14), values((2, 1, 3, 3), "float32", 15)
     x[0, 0, 4, 4], x[0, 1, 0, 8] = np.nan, np.inf
-    check(run("depthwise_conv2d", x, w, padding=1), truth_of(x, w, None, padding=1, groups=2), **tolerance("float32", 9))
+    check(
+        run("depthwise_conv2d", x, w, padding=1), truth_of(x, w, None, padding=1, groups=2), **tolerance("float32", 9)
+    )
     w = values((3, 2, 3, 3), "float32", 16)
     check(run("conv2d", x, w, padding=1), truth_of(x, w, None, padding=1), **tolerance("float32", 18))
 
