@@ -64,6 +64,10 @@ class Call(Protocol):
         """Run on arrays of this kind; return the outputs."""
         ...
 
+    def program_for(self, args: Sequence[Any], out: Any, /) -> BoundProgram:
+        """Return the program that such a run takes: another than ``bound`` for arrays aligned worse than is said."""
+        ...
+
     def fix(self, args: Sequence[Any], out: Any, /) -> Fixed:
         """Settle arrays of this kind, with workspace of their own; nothing runs yet."""
         ...
@@ -92,6 +96,10 @@ class ListCall:
     def run(self, args: Sequence[Any], out: Any, /) -> Any:
         """Run on arrays of this kind; return the outputs."""
         return self._call.run(flat(args), out)
+
+    def program_for(self, args: Sequence[Any], out: Any, /) -> BoundProgram:
+        """Return the program that such a run takes."""
+        return self._call.program_for(flat(args), out)
 
     def fix(self, args: Sequence[Any], out: Any, /) -> Fixed:
         """Settle arrays of this kind."""
@@ -133,6 +141,10 @@ class DirectCall:
         finally:
             give(enter)
         return out
+
+    def program_for(self, args: Sequence[Any], out: Any, /) -> BoundProgram:  # noqa: ARG002 - the protocol's form
+        """Return the program."""
+        return self.bound
 
     def fix(self, args: Sequence[Any], out: Any, /) -> Fixed:
         """Settle arrays of this kind; nothing runs yet."""
@@ -197,6 +209,10 @@ class ViewCall:
         """Return the view."""
         self._advance()
         return self._view(args)
+
+    def program_for(self, args: Sequence[Any], out: Any, /) -> BoundProgram:  # noqa: ARG002 - the protocol's form
+        """Return the program."""
+        return self.bound
 
     def fix(self, args: Sequence[Any], out: Any, /) -> Fixed:  # noqa: ARG002 - as above
         """Return the view, and the counting of another look at it."""
