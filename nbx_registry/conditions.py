@@ -61,8 +61,9 @@ class Conditions:
         Every name that conditions and key read.
     """
 
-    def __init__(self, kernel: Kernel, op: Op) -> None:
+    def __init__(self, kernel: Kernel, op: Op, plugin: str | None = None) -> None:
         self.kernel = kernel
+        self._plugin = plugin
         self.op = op
         rules = [clause for text in kernel.when for clause in self._parse(text, "condition").clauses()]
         self._keys = tuple(self._parse(text, "key") for text in kernel.key)
@@ -104,6 +105,23 @@ class Conditions:
         """Return the refusal of the first static clause that does not hold; as `failed`."""
         return self._run(self.static, self._static, signature, device)
 
+    def unmet(self, signature: Signature, device: Device | None) -> tuple[str, ...]:
+        """Return in words what would have to be otherwise for each clause that does not hold.
+
+        A clause that raises is left out, and so are those on the device where there is none.
+        """
+        found: list[str] = []
+        for clause, test in zip(self.clauses, self._tests, strict=True):
+            if device is None and any(name.startswith("device.") for name in clause.rule.names):
+                continue
+            try:
+                refusal = self._run((clause,), (test,), signature, device)
+            except PluginFault:
+                continue
+            if refusal is not None:
+                found.append(refusal.would_run_if)
+        return tuple(found)
+
     def dynamic_ok(self, signature: Signature, device: Device | None) -> bool:
         """Return whether every dynamic clause holds. Raises `PluginFault` where one raises."""
         position = 0
@@ -128,7 +146,7 @@ class Conditions:
         except Exception as error:
             raise PluginFault(
                 f"the key {self.kernel.key!r} of kernel {self.kernel.id!r} raised {type(error).__name__}: {error}",
-                plugin=self.kernel.id.partition("/")[0],
+                plugin=self._plugin,
                 where=f"key of {self.kernel.id}",
             ) from error
 
@@ -143,7 +161,7 @@ class Conditions:
         except ExpressionError as error:
             raise PluginFault(
                 f"{place} {text!r} of kernel {self.kernel.id!r}: {error}",
-                plugin=self.kernel.id.partition("/")[0],
+                plugin=self._plugin,
                 where=f"{place} {text!r} of {self.kernel.id}",
             ) from error
         return rule
@@ -205,18 +223,18 @@ class Conditions:
     def _fault(self, clause: Clause, error: Exception) -> PluginFault:
         return PluginFault(
             f"condition {clause.text!r} of kernel {self.kernel.id!r} raised {type(error).__name__}: {error}",
-            plugin=self.kernel.id.partition("/")[0],
+            plugin=self._plugin,
             where=f"condition {clause.text!r} of {self.kernel.id}",
         )
 
 
-def compile_conditions(kernel: Kernel, op: Op) -> Conditions:
-    """Compile a kernel's conditions and key.
+def compile_conditions(kernel: Kernel, op: Op, plugin: str | None = None) -> Conditions:
+    """Compile a kernel's conditions and key. ``plugin`` brought the kernel: faults name it.
 
     Raises `PluginFault` naming the kernel, the clause and the nearest name where one does not parse, or reads what the
     op does not have.
     """
-    return Conditions(kernel, op)
+    return Conditions(kernel, op, plugin)
 
 
 def _capabilities(rule: Expr) -> frozenset[str]:

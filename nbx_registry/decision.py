@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -72,10 +73,28 @@ class Candidate:
     accepted: bool
     code: str | None = None
     reason: str = ""
-    would_run_if: str = ""
+    """What was met first, with its values."""
+    way: str | Callable[[], str] = field(default="", repr=False, compare=False)
+    """`would_run_if`, or what tells it."""
     evidence: Evidence = NO_EVIDENCE
     rank: tuple[str, ...] = ()
     """For accepted ones, the criteria it was ordered by, most important first, in words."""
+
+    @property
+    def would_run_if(self) -> str:
+        """What would have to be otherwise for the kernel to run: all of it, as far as can be told.
+
+        Looked into when it is first asked for.
+        """
+        if not isinstance(self.way, str):
+            object.__setattr__(self, "way", self.way())
+        assert isinstance(self.way, str)
+        return self.way
+
+    def __reduce__(self) -> tuple[Callable[..., Candidate], tuple[()]]:
+        # Only the words travel to another process.
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        return partial(Candidate, **{**fields, "way": self.would_run_if}), ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -71,7 +71,8 @@ def guards_of(bound: BoundProgram, *, place: str, out_given: bool, decide: Calla
     if mutable or out_given:
         written = [n for n, s in enumerate(slots) if s.name in mutable or (out_given and s.kind == "output")]
         if len(written) > 1 or kernel.overlap != "any":
-            overlap = OverlapGuard(kernel, slots, written, decide)
+            array = bound.runtime is not None and bound.runtime.operands == "array"
+            overlap = OverlapGuard(kernel, slots, written, decide, array=array)
             guards += (overlap,) if overlap.pairs else ()
     return guards
 
@@ -177,12 +178,18 @@ class OverlapGuard:
     told_by_numpy = False
 
     def __init__(
-        self, kernel: Kernel, slots: Sequence[Slot], written: Sequence[int], decide: Callable[[], Decision]
+        self,
+        kernel: Kernel,
+        slots: Sequence[Slot],
+        written: Sequence[int],
+        decide: Callable[[], Decision],
+        *,
+        array: bool,
     ) -> None:
         self._kernel = kernel
         self._slots = slots
         self._decide = decide
-        spans = [0 if slot.spec.weak else slot.spec.extent * slot.spec.dtype.itemsize for slot in slots]
+        spans = [0 if slot.spec.weak else _span(slot.spec, array=array) for slot in slots]
         self.pairs = [
             (w, other, spans[w], spans[other], other not in written and _same(kernel, slots[w].spec, slots[other].spec))
             for w in written
@@ -209,6 +216,11 @@ class OverlapGuard:
         )
 
 
+def _span(spec: TensorSpec, *, array: bool) -> int:
+    """Return the bytes from the first element to the last: in arrays elements of less than a byte have one each."""
+    return spec.extent * spec.dtype.itemsize if array else spec.dtype.nbytes(spec.extent)
+
+
 def _same(kernel: Kernel, a: TensorSpec, b: TensorSpec) -> bool:
     layout = a.shape == b.shape and a.strides == b.strides and a.dtype.itemsize == b.dtype.itemsize
     return layout and kernel.overlap == "same"
@@ -225,7 +237,7 @@ def _refusal(decision: Decision, kernel: Kernel, written: Slot, other: Slot) -> 
     reason = f"{written.name!r} ({written.spec}) shares memory with {other.name!r} ({other.spec})"
     way = f"{written.name!r} has memory of its own (pass a copy)"
     candidates = tuple(
-        Candidate(kernel=c.kernel, accepted=False, code="OVERLAP", reason=reason, would_run_if=way, evidence=c.evidence)
+        Candidate(kernel=c.kernel, accepted=False, code="OVERLAP", reason=reason, way=way, evidence=c.evidence)
         if c.kernel == kernel.id
         else c
         for c in decision.candidates

@@ -12,7 +12,7 @@ from nbx_registry import dtypes, expr
 from nbx_registry.composite import Operand, Step, Traced
 from nbx_registry.errors import NbxError, OutOfMemory, PluginFault
 from nbx_registry.interop.memory import address_of, array_at
-from nbx_registry.kernel import Kernel, Workspace
+from nbx_registry.kernel import Workspace
 from nbx_registry.launch import BindContext, Launch, ScalarOf, View
 from nbx_registry.memory.allocation import allocate
 from nbx_registry.runtime import Buffer, LiveDevice, Program, Runtime, Slot
@@ -147,7 +147,7 @@ def build(
         except OutOfMemory:
             raise
         except NbxError as error:
-            raise _fault(choice.kernel, f"the launches of {choice.kernel.id!r} do not fit: {error}") from error
+            raise _fault(choice, f"the launches of {choice.kernel.id!r} do not fit: {error}") from error
     return BoundProgram(
         signature,
         target,
@@ -204,9 +204,9 @@ class _Builder:
             return result
         for declared in choice.kernel.workspace:
             if declared.name in names:
-                raise _fault(choice.kernel, f"workspace {declared.name!r} of {choice.kernel.id!r} is named as a tensor")
+                raise _fault(choice, f"workspace {declared.name!r} of {choice.kernel.id!r} is named as a tensor")
             names[declared.name] = _inner(prefix, declared.name)
-        self.launches += (_renamed(choice.kernel, launch, names) for launch in result) if prefix else result
+        self.launches += (_renamed(choice, launch, names) for launch in result) if prefix else result
         return None
 
     def _composite(self, choice: Choice, names: dict[str, str], prefix: str) -> None:
@@ -220,7 +220,7 @@ class _Builder:
                 inner[output.name] = names[slot]
             if self.add(part, step.signature, inner, inner_prefix) is not None:
                 raise _fault(
-                    choice.kernel,
+                    choice,
                     f"{choice.kernel.id!r} calls {step.signature}, which {part.kernel.id!r} answers with a view; "
                     "in a composite use trace.permute, trace.reshape, trace.expand or trace.index",
                 )
@@ -257,7 +257,6 @@ def _bind(
     choice: Choice, signature: Signature, target: Target, runtime: Runtime | None, live: LiveDevice | None
 ) -> View | tuple[Launch, ...]:
     kernel = choice.kernel
-    binder = load(kernel.bind) if isinstance(kernel.bind, str) else kernel.bind
     assert target.device is not None
     context = BindContext(
         kernel=kernel,
@@ -268,44 +267,49 @@ def _bind(
         live=live,
     )
     try:
+        binder = load(kernel.bind) if isinstance(kernel.bind, str) else kernel.bind
         result: Any = binder(context)
-    except (OutOfMemory, PluginFault):
+    except OutOfMemory:
         raise
-    except Exception as error:
+    except PluginFault as error:
+        error.plugin = error.plugin or choice.plugin
+        raise
+    except (Exception, SystemExit) as error:
         message = f"binding {kernel.id!r} to {signature} raised {type(error).__name__}: {error}"
-        raise _fault(kernel, message) from error
+        raise _fault(choice, message) from error
     if isinstance(result, Launch):
         return (result,)
     if isinstance(result, View):
-        _check_view(kernel, result, signature)
+        _check_view(choice, result, signature)
         return result
     answers = cast("Sequence[object]", result) if isinstance(result, (list, tuple)) else (result,)
     launches = tuple(launch for launch in answers if isinstance(launch, Launch))
     if len(launches) != len(answers):
-        raise _fault(kernel, f"binding {kernel.id!r} returned {result!r}; it must return a Launch, several, or a View")
+        raise _fault(choice, f"binding {kernel.id!r} returned {result!r}; it must return a Launch, several, or a View")
     unwritten = [str(spec) for spec in signature.outputs if spec.size]
     if unwritten and not launches:
         raise _fault(
-            kernel, f"binding {kernel.id!r} to {signature} returned no launch, so that nothing writes {unwritten[0]}"
+            choice, f"binding {kernel.id!r} to {signature} returned no launch, so that nothing writes {unwritten[0]}"
         )
     return launches
 
 
-def _fault(kernel: Kernel, message: str) -> PluginFault:
-    return PluginFault(message, plugin=kernel.id.partition("/")[0], where=str(kernel.bind))
+def _fault(choice: Choice, message: str) -> PluginFault:
+    return PluginFault(message, plugin=choice.plugin, where=str(choice.kernel.bind))
 
 
-def _check_view(kernel: Kernel, view: View, signature: Signature) -> None:
+def _check_view(choice: Choice, view: View, signature: Signature) -> None:
+    kernel = choice.kernel
     base = dict(signature.slots()).get(view.of)
     fits = [(view.shape, base.dtype)] if base is not None and not base.weak else []
     if fits != [(spec.shape, spec.dtype) for spec in signature.outputs]:
-        raise _fault(kernel, f"binding {kernel.id!r} to {signature} returned {view}, which is no view of its output")
+        raise _fault(choice, f"binding {kernel.id!r} to {signature} returned {view}, which is no view of its output")
     steps = [(extent - 1) * step for extent, step in zip(view.shape, view.strides, strict=False)]
     low, high = view.offset + sum(min(s, 0) for s in steps), view.offset + sum(max(s, 0) for s in steps)
     assert base is not None
     if len(view.strides) != len(view.shape) or (0 not in view.shape and not 0 <= low <= high < base.extent):
         raise _fault(
-            kernel,
+            choice,
             f"binding {kernel.id!r} to {signature} returned {view}, which reaches elements {low} to {high} of "
             f"{view.of!r}: it has 0 to {base.extent - 1}",
         )
@@ -326,23 +330,25 @@ def _workspace_spec(choice: Choice, declared: Workspace, signature: Signature) -
         try:
             extent = expr.parse(text).evaluate(look_up)
         except (NbxError, ArithmeticError, TypeError, ValueError, LookupError) as error:
-            raise _fault(kernel, f"workspace {declared.name!r} of {kernel.id!r}: {text}: {error}") from error
+            raise _fault(choice, f"workspace {declared.name!r} of {kernel.id!r}: {text}: {error}") from error
         if type(extent) is not int or not 0 <= extent <= MAX_EXTENT:
-            raise _fault(kernel, f"workspace {declared.name!r} of {kernel.id!r}: {text} is {extent!r}, no extent")
+            raise _fault(choice, f"workspace {declared.name!r} of {kernel.id!r}: {text} is {extent!r}, no extent")
         shape.append(extent)
     dtype = dtypes.get(declared.dtype)
     if dtype.packed:
         raise _fault(
-            kernel,
+            choice,
             f"workspace {declared.name!r} of {kernel.id!r} is {dtype.name}, packed; declare its bytes as uint8",
         )
     return TensorSpec(dtype, tuple(shape))
 
 
-def _renamed(kernel: Kernel, launch: Launch, names: Mapping[str, str]) -> Launch:
+def _renamed(choice: Choice, launch: Launch, names: Mapping[str, str]) -> Launch:
     def name(own: str) -> str:
         if own not in names:
-            raise _fault(kernel, f"a launch of {kernel.id!r} takes {own!r}, none of its slots: {', '.join(names)}")
+            raise _fault(
+                choice, f"a launch of {choice.kernel.id!r} takes {own!r}, none of its slots: {', '.join(names)}"
+            )
         return names[own]
 
     args = tuple(

@@ -15,6 +15,7 @@ import traceback
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from nbx_registry import digest
 from nbx_registry.catalog import Catalog
@@ -38,6 +39,8 @@ _LEVELS = {"here": 0, "elsewhere": 1, "built": 2, "none": 3}
 _SPECIFICITY = {"arch": 0, "fact": 1, "nothing": 2}
 _SPECIFIC_WORDS = {"arch": "names an arch or capability", "fact": "names a device fact", "nothing": ""}
 _HOST = "host/cpu"
+_NOT_ASKED = ("BLOCKED", "NOT_PINNED")
+"""Codes of kernels that were not looked at, because the caller said so."""
 SETTLED_LIMIT = 1024
 """How many kinds of signature (dtypes, ranks, device, policy) are remembered for an op."""
 
@@ -47,6 +50,8 @@ class Choice:
     """A kernel that may run, and what is needed to bind it."""
 
     kernel: Kernel
+    plugin: str
+    """Who brought it."""
     evidence: Evidence
     settings: Mapping[str, object]
     tuned: TunedEntry | None = None
@@ -113,7 +118,7 @@ class Selector:
                         timed.append((tuned.seconds, entry.kernel.id, _tuned_choice(entry, tuned)))
                         best = best or (entry.order, timed[-1][2])
                     elif best is None and require != "tuned":
-                        best = (entry.order, Choice(entry.kernel, entry.evidence, entry.kernel.defaults))
+                        best = (entry.order, Choice(entry.kernel, entry.plugin, entry.evidence, entry.kernel.defaults))
                     continue
             except NbxError:
                 return None
@@ -152,7 +157,7 @@ class Selector:
                         accepted=False,
                         code=outcome.code,
                         reason=outcome.reason,
-                        would_run_if=outcome.would_run_if,
+                        way=partial(self._way, entry, outcome, signature, target, require, within),
                         evidence=entry.evidence,
                     )
                 )
@@ -209,7 +214,7 @@ class Selector:
             return self._fault(entry.kernel, error)
         if tuned is not None:
             return _tuned_choice(entry, tuned)
-        return Choice(entry.kernel, entry.evidence, entry.kernel.defaults)
+        return Choice(entry.kernel, entry.plugin, entry.evidence, entry.kernel.defaults)
 
     def _compose(
         self, entry: _Entry, signature: Signature, target: Target, require: str, within: tuple[str, ...]
@@ -242,7 +247,7 @@ class Selector:
         evidence = weakest([part.evidence for part in parts])
         # Each part has passed the gate; what has no parts has not.
         refusal = gate(evidence, require, kernel=kernel.id, device=target.name)
-        return refusal or Choice(kernel, evidence, {}, None, expansion, tuple(parts))
+        return refusal or Choice(kernel, entry.plugin, evidence, {}, None, expansion, tuple(parts))
 
     def _tuned(self, kernel: Kernel, conditions: Conditions, signature: Signature, target: Target) -> TunedEntry | None:
         if target.device is None or kernel.settings is None:
@@ -265,6 +270,42 @@ class Selector:
             if found is not None:
                 return found
         return None
+
+    def _way(
+        self,
+        entry: _Entry,
+        refusal: Refusal,
+        signature: Signature,
+        target: Target,
+        require: str,
+        within: tuple[str, ...],
+    ) -> str:
+        """Return all that would have to be otherwise for a kernel to run, as far as can be told from here.
+
+        Deciding stops at the first reason; this goes on behind it.
+        """
+        ways = [refusal.would_run_if]
+        if refusal.code in _NOT_ASKED:
+            asked = _Entry(entry.kernel, entry.plugin)
+            self._examine(asked, signature, target, require)
+            outcome = self._judge(asked, signature, target, require, within)
+            if isinstance(outcome, Choice):
+                return f"{refusal.would_run_if} (nothing else stands in its way)"
+            if isinstance(outcome, Fault):
+                ways.append(f"{entry.plugin} is mended")
+            else:
+                ways.append(self._way(asked, outcome, signature, target, require, within))
+        elif refusal.code != "FAULT":
+            conditions = self._compiled(entry.kernel, signature.op)
+            if not isinstance(conditions, Fault):
+                # On another runtime, which device it would be is open.
+                ways += conditions.unmet(signature, None if refusal.code == "RUNTIME" else target.device)
+            if entry.late is not None:
+                ways.append(entry.late.would_run_if)
+                if entry.late.code == "TOOLKIT_MISSING":
+                    shut = gate(entry.evidence, require, kernel=entry.kernel.id, device=target.name)
+                    ways += [shut.would_run_if] if shut is not None else []
+        return ", and ".join(dict.fromkeys(filter(None, ways)))
 
     # What a kind of signature settles.
 
@@ -307,22 +348,28 @@ class Selector:
                 code="NOT_PINNED", reason=f"kernel={pin!r} asks for another", would_run_if=f"kernel={kernel.id!r}"
             )
             return entry
+        self._examine(entry, signature, target, require)
+        return entry
+
+    def _examine(self, entry: _Entry, signature: Signature, target: Target, require: str) -> None:
+        """Fill in what the static kind of a signature settles of a kernel that is asked for."""
+        kernel = entry.kernel
         if kernel.runtimes and target.runtime_name not in kernel.runtimes:
             entry.refusal = Refusal(
                 code="RUNTIME",
                 reason=f"launched through {' or '.join(kernel.runtimes)}; {target.name} uses {target.runtime_name}",
                 would_run_if=f"the tensors were on a device of {' or '.join(kernel.runtimes)}",
             )
-            return entry
+            return
         if target.device is None:
             # A device that is there, but described by no file, has no facts.
             code = "RUNTIME_MISSING" if target.live is None else "FACT_MISSING"
             entry.refusal = Refusal(code=code, reason=target.why, would_run_if=target.way)
-            return entry
+            return
         compiled = self._compiled(kernel, signature.op)
         if isinstance(compiled, Fault):
             entry.fault = compiled
-            return entry
+            return
         entry.conditions = compiled
         try:
             entry.refusal = compiled.static_failed(signature, target.device)
@@ -331,14 +378,13 @@ class Selector:
                 entry.late = self._late(kernel, target, entry.evidence, require)
         except NbxError as error:
             entry.fault = self._fault(kernel, error)
-            return entry
+            return
         entry.order = (
             _LEVELS[entry.evidence.level],
             _SPECIFICITY[compiled.specificity],
             -kernel.preference,
             kernel.id,
         )
-        return entry
 
     def _late(self, kernel: Kernel, target: Target, evidence: Evidence, require: str) -> Refusal | None:
         if target.present and kernel.backend != "view" and not self._catalog.toolkit_present(kernel.backend):
@@ -375,7 +421,7 @@ class Selector:
         found = self._conditions.get(kernel.id)
         if found is None:
             try:
-                found = compile_conditions(kernel, op)
+                found = compile_conditions(kernel, op, self._catalog.owners[kernel.id])
             except NbxError as error:
                 found = self._fault(kernel, error)
             self._conditions[kernel.id] = found
@@ -403,7 +449,13 @@ class Selector:
 
 
 def _tuned_choice(entry: _Entry, tuned: TunedEntry) -> Choice:
-    return Choice(entry.kernel, replace(entry.evidence, tuned=True), {**entry.kernel.defaults, **tuned.settings}, tuned)
+    return Choice(
+        entry.kernel,
+        entry.plugin,
+        replace(entry.evidence, tuned=True),
+        {**entry.kernel.defaults, **tuned.settings},
+        tuned,
+    )
 
 
 def _not_tuned(kernel: Kernel, key: tuple[object, ...]) -> Refusal:

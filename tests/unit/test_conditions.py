@@ -55,7 +55,7 @@ WITH_BIAS = mix.signature(
 
 def conditions(*when: str, key: tuple[str, ...] = ()) -> Conditions:
     kernel = Kernel(id="nbx-made/mix/k", op="mix@1", backend="b", runtimes=(), bind="m:f", when=when, key=key)
-    return compile_conditions(kernel, mix)
+    return compile_conditions(kernel, mix, "nbx-made")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -279,3 +280,76 @@ def test_a_fault_of_a_composite_that_could_not_win_is_told_and_stops_nothing(tmp
     # Pinned it is the one that was asked for.
     with pytest.raises(nbx.PluginFault, match="KeyError: 'by design'"):
         reg.call("add", x, x, require="any", kernel="made/add/parts")
+
+
+def test_every_clause_that_fails_is_told_in_what_would_have_to_be_otherwise() -> None:
+    when = ("x1.dtype == float16", "x1.rank == 2", "x1.rank == 3 or x1.size < 9", "out.size <= 1000")
+    backend = Backend(name="lacking", modules=("no_such_toolkit",), install="pip install no-such-toolkit")
+    lacking = host_kernel("lacking/add/x", add, backend="lacking", when=when)
+    reg = nbx.load(plugins=[plugin("lacking", backends=[backend], kernels=[lacking])])
+    candidate = reg.decide("add", *SPECS, require="checked").candidate("lacking/add/x")
+    assert candidate.code == "DTYPE"
+    clauses = "x1.dtype == float16, and x1.rank == 3 or x1.size < 9, and out.size <= 1000, and pip install"
+    assert candidate.would_run_if.startswith(clauses)
+    assert candidate.would_run_if.endswith("--kernel lacking/add/x passes, or require='any'")
+
+
+def test_a_clause_that_raises_behind_another_is_passed_over() -> None:
+    bad = host_kernel("made/add/x", add, when=("x1.rank == 3", "1 // (x1.rank - 2) == 1", "out.size <= 10"))
+    (candidate,) = only(decide(bad))
+    assert candidate.would_run_if == "x1.rank == 3, and out.size <= 10"
+
+
+def test_on_another_runtime_what_is_no_matter_of_the_device_is_told_too() -> None:
+    kernel = host_kernel("made/add/x", add, runtimes=("tpu",), when=("x1.rank == 9", "device.id == 'a/b'"))
+    (candidate,) = only(decide(kernel))
+    assert (candidate.code, candidate.would_run_if) == (
+        "RUNTIME",
+        "the tensors were on a device of tpu, and x1.rank == 9",
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "more"),
+    [
+        ({}, " (nothing else stands in its way)"),
+        ({"when": ("x1.rank == 3",)}, ", and x1.rank == 3"),
+        ({"when": ("x1.rank == 3", "x1.size == 1")}, ", and x1.rank == 3, and x1.size == 1"),
+        ({"when": ("out.size // (x1.rank - 2) == 1",)}, ", and made is mended"),
+        ({"when": ("Q == 1",)}, ", and made is mended"),
+    ],
+)
+def test_a_kernel_that_was_not_asked_for_tells_whether_it_would_have_been_accepted(
+    changes: dict[str, Any], more: str
+) -> None:
+    kernels = [host_kernel("made/add/other", add, **changes), host_kernel("made/add/pinned", add)]
+    pinned = decide(*kernels, kernel="made/add/pinned").candidate("made/add/other")
+    assert (pinned.code, pinned.would_run_if) == ("NOT_PINNED", f"kernel='made/add/other'{more}")
+    reg = nbx.load(plugins=[made("made", *kernels)], block=["made/add/other"])
+    blocked = reg.decide("add", *SPECS, require="any").candidate("made/add/other")
+    assert blocked.code == "BLOCKED"
+    assert blocked.would_run_if == f"made/add/other is left out of block={more}"
+
+
+def test_a_decision_travels_to_another_process() -> None:
+    decision = decide(host_kernel("made/add/x", add, when=("x1.rank == 3", "x1.size == 1")))
+    again = pickle.loads(pickle.dumps(decision))
+    assert again == decision
+    assert again.to_dict() == decision.to_dict()
+
+
+def test_a_fault_is_its_plugins_whatever_the_kernel_is_called() -> None:
+    def bind(context: Any) -> Any:
+        raise SystemExit(3)
+
+    for kernel in (
+        host_kernel("other/add/x", add, bind=bind),
+        host_kernel("other/add/x", add, when=("Q == 1",)),
+        host_kernel("other/add/x", add, bind=lambda context: 5),
+        host_kernel("other/add/x", add, bind="nbx_registry.nowhere:bind"),
+    ):
+        reg = nbx.load(plugins=[made("made", kernel)])
+        x = np.ones(3, np.float32)
+        with pytest.raises(nbx.PluginFault) as raised:
+            reg.call("add", x, x, require="any", kernel="other/add/x")
+        assert raised.value.plugin == "made"
