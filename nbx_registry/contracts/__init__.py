@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from nbx_registry.contracts import (
+    activation,
     attention,
     cache,
+    choosing,
+    conversion,
     convolution,
     creation,
     elementwise,
+    exponential,
     fourier,
     indexing,
     layout,
@@ -22,6 +26,10 @@ from nbx_registry.op import Op
 
 _FAMILIES = (
     elementwise,
+    exponential,
+    activation,
+    choosing,
+    conversion,
     reduction,
     normalization,
     linalg,

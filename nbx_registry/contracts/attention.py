@@ -19,7 +19,6 @@ from nbx_registry.tolerance import FLUSHED, SLACK, roundoff, steps
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-FLOAT32 = dtypes.get("float32")
 
 
 # What the ops share ---------------------------------------------------------------------------------------------------
@@ -84,7 +83,7 @@ def attention_magnitude(scores: Array, sizes: Array, v: Array, width: int, round
 def rounded_weights(dtype: DType) -> float:
     """Return what rounding the weights to a 16-bit ``dtype`` costs, in roundings of float32; nothing for wider ones."""
     # Once and to nearest, so without the slack that the bound has for other roundings.
-    return roundoff(dtype) / roundoff(FLOAT32) / SLACK if dtype.bits < 32 else 0.0
+    return roundoff(dtype) / roundoff(dtypes.get("float32")) / SLACK if dtype.bits < 32 else 0.0
 
 
 # scaled_dot_product_attention -----------------------------------------------------------------------------------------

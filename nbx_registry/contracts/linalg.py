@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from nbx_registry.contracts.elementwise import gelu_erf, gelu_tanh
+from nbx_registry.contracts.activation import gelu_erf, gelu_tanh
 from nbx_registry.infer import matmul_shape
 from nbx_registry.op import op
 from nbx_registry.signature import Signature
