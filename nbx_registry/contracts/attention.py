@@ -20,7 +20,6 @@ from nbx_registry.tolerance import FLUSHED, SLACK, roundoff, steps
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-
 # What the ops share ---------------------------------------------------------------------------------------------------
 
 
