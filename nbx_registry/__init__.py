@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from nbx_registry.registry import Registry, default, load, set_default
     from nbx_registry.runtime import LiveDevice, Runtime, RuntimeSpec
     from nbx_registry.spec import TensorSpec
-    from nbx_registry.tensor import Tensor, asarray, empty, stream
+    from nbx_registry.streams import stream
+    from nbx_registry.tensor import Tensor, asarray, empty
 
 __version__ = "0.1.0"
 
@@ -53,7 +54,8 @@ _HOMES = {
     "registry": ("Registry", "default", "load", "set_default"),
     "runtime": ("LiveDevice", "Runtime", "RuntimeSpec"),
     "spec": ("TensorSpec",),
-    "tensor": ("Tensor", "asarray", "empty", "stream"),
+    "streams": ("stream",),
+    "tensor": ("Tensor", "asarray", "empty"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

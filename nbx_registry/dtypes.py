@@ -116,10 +116,12 @@ TABLE: Mapping[str, DType] = _table
 """Every dtype by name."""
 
 
-def get(name: str | DType) -> DType:
-    """Return the dtype of that name. Raises `UnknownName` with the nearest one."""
+def get(name: object) -> DType:
+    """Return the dtype of that name, or the dtype itself. Raises `UnknownName` with the nearest one."""
     if isinstance(name, DType):
         return name
+    if not isinstance(name, str):
+        raise UnknownName(f"unknown dtype {name!r}: give its name in the table, like 'float32'")
     found = _table.read().get(name)
     if found is None:
         raise UnknownName.of("dtype", name, _table.rows, "the table is nbx_registry/dtypes.yml; a plugin may add to it")

@@ -12,6 +12,7 @@ from nbx_registry.errors import NbxError, SignatureError
 from nbx_registry.guards import Guard, guards_of
 from nbx_registry.interop.memory import address_of
 from nbx_registry.interop.numpy_arrays import NumpyAdapter
+from nbx_registry.packing import PackedCall, packs
 from nbx_registry.programs import Programs
 from nbx_registry.runtime import Slot
 
@@ -31,6 +32,8 @@ def _flat_call(programs: Programs, shape: CallShape, *, aligned: bool = False) -
     bound = shape.bound
     if bound.view is not None:
         return ViewCall(shape)
+    if packs(shape):
+        return PackedCall(shape, partial(_flat_call, programs))
     decide = partial(programs.decision, bound)
     guards = guards_of(bound, place=shape.place, out_given=shape.out_given, decide=decide)
     function = getattr(bound.program, "function", None)

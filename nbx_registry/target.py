@@ -12,7 +12,7 @@ from nbx_registry.catalog import Catalog
 from nbx_registry.device import Device
 from nbx_registry.errors import NbxError, PluginFault, SignatureError, UnknownName
 from nbx_registry.runtime import LiveDevice, Runtime
-from nbx_registry.tensor import split_place
+from nbx_registry.streams import split_place
 
 
 @dataclass(frozen=True, eq=False)

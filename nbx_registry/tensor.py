@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,13 +11,16 @@ import numpy as np
 
 from nbx_registry import dtypes, views
 from nbx_registry.dtypes import DType
-from nbx_registry.errors import SignatureError
-from nbx_registry.interop import adapter, capsule
+from nbx_registry.errors import NbxError, SignatureError
+from nbx_registry.interop import Adapter, adapter, capsule
 from nbx_registry.interop.memory import array_at
+from nbx_registry.interop.numbers import converted, of_numbers
 from nbx_registry.interop.numpy_arrays import table_dtype
-from nbx_registry.rounding import integer_range, round_to_float
-from nbx_registry.runtime import Buffer, Runtime, Stream
+from nbx_registry.interop.packed import elements_per_byte, pack, unpack
+from nbx_registry.memory.allocation import allocate
+from nbx_registry.runtime import Buffer, Runtime
 from nbx_registry.spec import MAX_RANK, TensorSpec
+from nbx_registry.streams import current_stream, split_place, whole_place
 
 
 def _runtime(name: str) -> Runtime:
@@ -29,45 +30,6 @@ def _runtime(name: str) -> Runtime:
         return importlib.import_module("nbx_registry.host.runtime").host_runtime()
     # The process's registry, by reference too: it stands above tensors.
     return importlib.import_module("nbx_registry.registry").default().runtime(name)
-
-
-def split_place(place: str) -> tuple[str, int]:
-    """Turn a live handle into runtime and index: ``cpu`` into host and 0, ``cuda:1`` (or ``cuda``) into cuda and 1."""
-    kind, colon, index = place.partition(":")
-    if kind == "cpu" and not colon:
-        return "host", 0
-    if not kind.isidentifier() or kind in ("cpu", "host") or (colon and not index.isdecimal()):
-        raise SignatureError(f"{place!r} is no live device; write 'cpu', 'cuda:0', 'wgpu:0'")
-    return kind, int(index or 0)
-
-
-_streams: ContextVar[Mapping[str, Stream]] = ContextVar("nbx_streams", default={})  # noqa: B039 (never changed in place)
-
-
-def current_stream(place: str) -> Stream | None:
-    """Return the stream chosen for ``place`` by `stream` in this thread or task; None for the runtime's default."""
-    return _streams.get().get(place)
-
-
-@contextmanager
-def stream(chosen: Stream, device: str | None = None) -> Generator[Stream, None, None]:
-    """Enqueue what is called inside the block on ``chosen``, a stream of its device's runtime.
-
-    Blocks nest, and each thread or asyncio task has its own choice. ``device`` is the live handle (``cuda:0``); it
-    can be left out for streams that carry it as ``place``. Raises `SignatureError` where neither says.
-    """
-    place = device if device is not None else getattr(chosen, "place", None)
-    if place is None:
-        raise SignatureError(f"which device {chosen!r} belongs to is not known; give stream(s, device='cuda:0')")
-    name, index = split_place(place)
-    if index != chosen.device:
-        raise SignatureError(f"{chosen!r} is a stream of device {chosen.device}, not of {place!r}")
-    place = "cpu" if name == "host" else f"{name}:{index}"
-    token = _streams.set({**_streams.get(), place: chosen})
-    try:
-        yield chosen
-    finally:
-        _streams.reset(token)
 
 
 @dataclass(slots=True)
@@ -85,6 +47,9 @@ class Tensor:
 
     Slicing, `permute`, `expand` and `reshape` are views. What is computed with it is enqueued by ops; the tensor's
     own methods that bring data to the host wait for it.
+
+    Elements of less than a byte (int4, uint4, float4_e2m1fn) are packed, the first one in the lowest bits. NumPy holds
+    one a byte, so that `numpy` gives a copy of such a tensor; a slice that would split a byte is refused.
 
     Attributes
     ----------
@@ -128,7 +93,7 @@ class Tensor:
         self.strides = spec.strides
         self.device = place
         self.runtime = runtime
-        self.address = buffer.address + spec.offset * spec.dtype.itemsize
+        self.address = buffer.address + spec.dtype.nbytes(spec.offset)
         self.readonly = readonly
         self._host: np.ndarray | None = None
 
@@ -149,50 +114,88 @@ class Tensor:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the elements, as if contiguous."""
-        return self.spec.size * self.dtype.itemsize
+        """Bytes of the elements, as if contiguous; of packed ones, those that they begin."""
+        return self.spec.nbytes
 
     def host_array(self) -> np.ndarray:
-        """Return a NumPy array over the same memory. Raises `SignatureError` for a tensor that is not on the host."""
+        """Return a NumPy array over the same memory.
+
+        Raises `SignatureError` for a tensor that is not on the host, and for packed elements, of which NumPy has none.
+        """
         if self._host is None:
             if self.device != "cpu":
                 raise SignatureError(f"{self} is not on the host; copy it there: .numpy() or .to('cpu')")
+            if self.dtype.packed:
+                raise SignatureError(
+                    f"{self} is packed, and no NumPy array is; copy it to one element a byte: .numpy()"
+                )
             self._host = array_at(
                 self.address, self.dtype.numpy, self.shape, self.strides, owner=self.buffer, readonly=self.readonly
             )
         return self._host
 
     def numpy(self) -> np.ndarray:
-        """Return the elements on the host: the same memory if they are there, else a copy, complete on return."""
-        if self.device == "cpu":
+        """Return the elements on the host: the same memory if they are there, else a copy, complete on return.
+
+        Of packed elements it is always a copy, one element a byte.
+        """
+        if self.device == "cpu" and not self.dtype.packed:
             return self.host_array()
-        _, index = split_place(self.device)
-        itemsize = self.dtype.numpy.itemsize
         # What lies between strided elements comes along: one copy, and no kernel to gather.
-        span = np.empty(self.spec.extent, self.dtype.numpy)
-        if span.size:
-            self.runtime.copy_out(index, span.view(np.uint8), self.address, current_stream(self.device))
-        if self.spec.contiguous:
-            return span.reshape(self.shape)
-        strides = tuple(step * itemsize for step in self.strides)
-        return np.lib.stride_tricks.as_strided(span, self.shape, strides).copy()
+        if self.dtype.packed:
+            array = self.unpacked()
+        else:
+            array = _restrided(self.span().view(self.dtype.numpy), self.spec)
+        return array if self.spec.contiguous else array.copy()
+
+    def unpacked(self) -> np.ndarray:
+        """Return a copy of packed elements on the host, one a byte, with the tensor's own strides."""
+        return _restrided(unpack(self.span(), self.dtype, self.spec.extent), self.spec)
+
+    def assign(self, elements: np.ndarray) -> None:
+        """Set the elements of a tensor on the host from an array of its shape and NumPy dtype."""
+        if not self.dtype.packed:
+            self.host_array()[...] = elements
+        elif self.size:
+            span = self.span()
+            unpacked = unpack(span, self.dtype, span.size * elements_per_byte(self.dtype))
+            _restrided(unpacked, self.spec)[...] = elements
+            span[...] = pack(unpacked, self.dtype)
+
+    def span(self) -> np.ndarray:
+        """Return the bytes from the first element to the last: themselves on the host, a copy of a device's."""
+        nbytes = self.dtype.nbytes(self.spec.extent)
+        if self.device == "cpu":
+            return array_at(self.address, np.dtype(np.uint8), (nbytes,), owner=self.buffer, readonly=self.readonly)
+        span = np.empty(nbytes, np.uint8)
+        if nbytes:
+            _, index = split_place(self.device)
+            self.runtime.copy_out(index, span, self.address, current_stream(self.device))
+        return span
 
     def to(self, device: str) -> Tensor:
         """Return the elements on ``device``: this tensor if it is there, else a contiguous copy."""
-        place = _normalise(device)
+        place = whole_place(device)
         if place == self.device:
             return self
         return asarray(self, device=place)
 
     def __getitem__(self, item: Any) -> Tensor:
-        return self.restrided(*views.index(self.shape, self.strides, item))
+        part = views.index(self.shape, self.strides, item)
+        per = elements_per_byte(self.dtype)
+        if per > 1 and not views.whole_bytes(self.shape, self.strides, part, per):
+            raise SignatureError(
+                f"{self}[{item!r}] would split a byte, which holds {per} elements of {self.dtype.name};"
+                " convert first: astype(x, dtype='int8')"
+            )
+        return self.restrided(*part)
 
     def permute(self, axes: Sequence[int]) -> Tensor:
         """Return a view with the axes in another order."""
         return self.restrided(*views.permute(self.shape, self.strides, axes))
 
     def expand(self, shape: Sequence[int]) -> Tensor:
-        """Return a view with axes of extent 1 repeated, and leading axes added, at stride 0."""
+        """Return a view with axes of extent 1 repeated, and leading axes added, at stride 0; -1 keeps an axis."""
         return self.restrided(*views.expand(self.shape, self.strides, shape))
 
     def reshape(self, shape: Sequence[int]) -> Tensor:
@@ -206,7 +209,10 @@ class Tensor:
         return self.restrided(target, strides, 0)
 
     def restrided(self, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Tensor:
-        """Return the same memory under another shape and strides, ``offset`` elements on. Not checked."""
+        """Return the same memory under another shape and strides, ``offset`` elements on. Not checked.
+
+        A packed tensor begins with a byte: ``offset`` is a multiple of the elements in one.
+        """
         spec = TensorSpec(self.dtype, shape, strides, self.spec.offset + offset)
         return Tensor(self.buffer, spec, self.device, self.runtime, readonly=self.readonly)
 
@@ -218,34 +224,45 @@ class Tensor:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """Export through DLPack, any dtype of at least a byte. Work enqueued on the tensor's stream is waited for.
+        """Export through DLPack, any dtype of the table. Work enqueued on the tensor's stream is waited for.
 
-        A tensor that is only read goes out through DLPack 1.0 (``max_version``), which can say so, or as a copy.
+        Packed elements travel packed, as DLPack has them. A tensor that is only read goes out through DLPack 1.0
+        (``max_version``), which can say so, or as a copy. On another device (``dl_device``) than the tensor's only
+        the host can be asked for, by a copy.
+
+        Raises
+        ------
+        BufferError
+            For what cannot be exported so, a copy that ``copy=False`` forbids included.
         """
         device = self.__dlpack_device__()
         if dl_device is not None and tuple(dl_device) != device:
-            raise BufferError(f"{self} is not on DLPack device {tuple(dl_device)}; copy it with .to() first")
+            if tuple(dl_device) != (capsule.CPU, 0) or copy is False:
+                raise BufferError(f"{self} is not on DLPack device {tuple(dl_device)}; copy it with .to() first")
+            return self.to("cpu")._exported(max_version, copied=True)
         if copy:
-            return _copy(self).__dlpack__(stream=stream, max_version=max_version)
+            return _copy(self)._exported(max_version, copied=True)
         if stream != -1 and self.device != "cpu":
             _, index = split_place(self.device)
             (current_stream(self.device) or self.runtime.default_stream(index)).synchronize()
-        words = array_at(
-            self.address,
-            capsule.words_of(self.dtype),
-            self.shape,
-            self.strides,
-            owner=self.buffer,
-            readonly=self.readonly,
-        )
-        return capsule.export(words, self.dtype, self.device, max_version=max_version)
+        return self._exported(max_version)
+
+    def _exported(self, max_version: tuple[int, int] | None, *, copied: bool = False) -> Any:
+        words = capsule.words_of(self.dtype)
+        array = array_at(self.address, words, self.shape, self.strides, owner=self.buffer, readonly=self.readonly)
+        return capsule.export(array, self.dtype, self.device, copied=copied, max_version=max_version)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return capsule.device_of(self.device)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         # Without this NumPy would wrap the tensor as an object. host_array refuses what is on a device.
-        array = self.host_array()
+        if self.device == "cpu" and self.dtype.packed:
+            if copy is False:
+                raise ValueError(f"{self} is packed: NumPy's one element a byte needs a copy")
+            array, copy = self.numpy(), None
+        else:
+            array = self.host_array()
         return np.array(array, dtype=dtype, copy=copy) if dtype is not None or copy else array
 
     def __len__(self) -> int:
@@ -257,7 +274,7 @@ class Tensor:
         head = f"Tensor({self.spec}, device={self.device!r}"
         if self.device != "cpu" or self.size > 1000:
             return head + ")"
-        return f"{head},\n{np.array2string(self.host_array(), separator=', ')})"
+        return f"{head},\n{np.array2string(self.numpy(), separator=', ')})"
 
     def __str__(self) -> str:
         return f"Tensor({self.spec}, device={self.device!r})"
@@ -275,7 +292,12 @@ def empty(shape: Sequence[int] | int, dtype: str | DType = "float32", *, device:
     OutOfMemory
         Where it does not fit.
     """
-    extents = (shape,) if isinstance(shape, int) else tuple(shape)
+    if hasattr(shape, "__index__"):
+        extents: tuple[Any, ...] = (shape,)
+    elif isinstance(shape, Sequence) and not isinstance(shape, str):
+        extents = tuple(shape)
+    else:
+        raise SignatureError(f"shape {shape!r} is no shape: give extents, like (2, 3), or one integer")
     for extent in extents:
         if isinstance(extent, bool) or not hasattr(extent, "__index__") or extent < 0:
             raise SignatureError(f"shape {extents!r}: an extent is an integer of at least 0, not {extent!r}")
@@ -287,16 +309,17 @@ def empty(shape: Sequence[int] | int, dtype: str | DType = "float32", *, device:
 def empty_of(spec: TensorSpec, device: str) -> Tensor:
     """Return an uninitialised tensor with the spec's dtype, shape and strides, in memory of its own."""
     name, index = split_place(device)
-    place = "cpu" if name == "host" else f"{name}:{index}"
+    place = whole_place(device)
     runtime = _runtime(name)
-    buffer = runtime.allocate(index, spec.extent * spec.dtype.itemsize, current_stream(place))
+    elements_per_byte(spec.dtype)
+    buffer = allocate(runtime, index, spec.dtype.nbytes(spec.extent), current_stream(place))
     if spec.offset:
         spec = TensorSpec(spec.dtype, spec.shape, spec.strides)
     return Tensor(buffer, spec, place, runtime)
 
 
-def asarray(x: Any, dtype: str | DType | None = None, *, device: str | None = None) -> Tensor:
-    """Return ``x`` as a Tensor: over the same memory where dtype and device are already right, else a copy.
+def asarray(x: Any, dtype: str | DType | None = None, *, device: str | None = None, copy: bool | None = None) -> Tensor:
+    """Return ``x`` as a Tensor.
 
     Parameters
     ----------
@@ -304,116 +327,122 @@ def asarray(x: Any, dtype: str | DType | None = None, *, device: str | None = No
         An array of any library that is read here, or Python numbers in lists (float64 and int64 unless ``dtype``
         says otherwise).
     dtype
-        Converted on the host; an array on a device is converted by the op ``astype``.
+        Converted on the host, as the op ``astype`` converts; an array on a device is converted by the op.
     device
         Left out, the array stays where it is.
+    copy
+        None: over the same memory where dtype and device are already right, else a copy. True: always a copy. False:
+        never one.
 
     Raises
     ------
     SignatureError
-        For what is no array, and for a conversion of an array on a device.
+        For what is no array, for a conversion of an array on a device, and for a copy that ``copy=False`` forbids:
+        another dtype or device, numbers in lists, and packed dtypes from NumPy, which holds one such element a byte.
     UnknownName
         For a dtype outside the table.
     """
     wanted = None if dtype is None else dtypes.get(dtype)
-    place = None if device is None else _normalise(device)
+    place = None if device is None else whole_place(device)
     reader = adapter(x)
     if reader is None:
-        return _from_host(_of_numbers(x, wanted), wanted, place or "cpu")
+        if copy is False:
+            raise SignatureError(f"copy=False, but a {type(x).__qualname__} of numbers becomes a tensor by a copy")
+        return _from_host(of_numbers(x, wanted), place or "cpu", wanted)
     x = reader.take(x)
     if reader.foreign:
         reader = adapter(x)
         assert reader is not None
     spec, here = reader.spec(x), reader.place(x)
-    if wanted is not None and wanted is not spec.dtype and here != "cpu":
+    converts, moves = wanted not in (None, spec.dtype), place not in (None, here)
+    packs = spec.dtype.packed and not isinstance(x, Tensor)
+    if converts and here != "cpu":
         raise SignatureError(
-            f"asarray converts on the host only, and {spec} is on {here}; call the op: astype(x, dtype={wanted.name!r})"
+            f"asarray converts on the host only, and {spec} is on {here}; call the op: astype(x, dtype={str(wanted)!r})"
         )
-    if here == "cpu":
-        if isinstance(x, Tensor) and place in (None, "cpu") and wanted in (None, spec.dtype):
-            return x
-        return _from_host(reader.array(x), wanted, place or "cpu")
-    name, index = split_place(here)
+    if not (converts or moves or packs or copy):
+        return x if isinstance(x, Tensor) else _over(x, reader, spec, here)
+    if copy is False:
+        what = f"dtype={wanted}" if converts else f"device={place!r}" if moves else "packing its elements"
+        raise SignatureError(f"copy=False, but {spec} on {here} needs a copy for {what}")
     if isinstance(x, Tensor):
-        tensor = x
+        array = x.numpy()
     else:
-        nbytes = spec.extent * spec.dtype.itemsize
-        tensor = Tensor(Borrowed(reader.address(x), nbytes, index, x), spec, here, _runtime(name))
-    if place in (None, here):
-        return tensor
-    return _from_host(tensor.numpy(), None, place)
+        array = reader.array(x) if here == "cpu" else _over(x, reader, spec, here).numpy()
+    if not converts and here == "cpu" and not spec.dtype.packed:
+        # Else it is a fresh one already, or becomes one.
+        array = array.copy(order="C")
+    return _from_host(array, place or here, wanted)
 
 
 def from_dlpack(x: Any) -> Tensor:
     """Take in an object with ``__dlpack__``: the same memory, only read.
 
-    Raises `SignatureError` for a device or dtype outside the tables.
+    Raises `SignatureError` for a device or dtype outside the tables, and for an object whose ``__dlpack__`` does not
+    keep to the protocol.
     """
-    place = capsule.place_of(x.__dlpack_device__())
-    name, index = split_place(place)
-    runtime = _runtime(name)
-    exchange: dict[str, Any] = {}
-    if name != "host":
-        chosen = current_stream(place) or runtime.default_stream(index)
-        # 1 is DLPack's word for the legacy default stream, whose own handle is 0.
-        exchange["stream"] = chosen.handle or 1
+    what = f"{type(x).__module__}.{type(x).__qualname__}"
     try:
-        exported = x.__dlpack__(max_version=(1, 0), **exchange)
-    except TypeError:
-        # Exporters from before DLPack 1.0 know no max_version.
-        exported = x.__dlpack__(**exchange)
-    words, dtype, place = capsule.read(exported)
+        place = capsule.place_of(x.__dlpack_device__())
+        name, index = split_place(place)
+        runtime = _runtime(name)
+        exchange: dict[str, Any] = {}
+        if name != "host":
+            chosen = current_stream(place) or runtime.default_stream(index)
+            # 1 is DLPack's word for the legacy default stream, whose own handle is 0.
+            exchange["stream"] = chosen.handle or 1
+        try:
+            exported = x.__dlpack__(max_version=capsule.VERSION, **exchange)
+        except TypeError:
+            # Exporters from before DLPack 1.0 know no max_version.
+            exported = x.__dlpack__(**exchange)
+        words, dtype, place = capsule.read(exported)
+    except SignatureError as error:
+        raise SignatureError(f"{what}: {error}") from error
+    except NbxError:
+        raise
+    except Exception as error:
+        raise SignatureError(f"{what} cannot be read through DLPack: {type(error).__name__}: {error}") from error
     reader = adapter(words)
     assert reader is not None
     seen = reader.spec(words)
     spec = TensorSpec(dtype, seen.shape, seen.strides)
-    buffer = Borrowed(reader.address(words), spec.extent * dtype.itemsize, index, words)
+    buffer = Borrowed(reader.address(words), dtype.nbytes(spec.extent), index, words)
     return Tensor(buffer, spec, place, runtime, readonly=True)
 
 
-def _normalise(device: str) -> str:
-    name, index = split_place(device)
-    return "cpu" if name == "host" else f"{name}:{index}"
-
-
-def _of_numbers(x: Any, wanted: DType | None) -> np.ndarray:
-    try:
-        array = np.asarray(x)
-    except ValueError as error:
-        raise SignatureError(f"cannot make an array of {type(x).__name__}: {error}") from error
-    if array.dtype.kind not in "biufc":
-        raise SignatureError(f"a {type(x).__qualname__} is no array and no nested list of numbers")
-    if wanted is not None and wanted.integral and array.dtype.kind in "iub" and array.size:
-        least, most = integer_range(wanted)
-        if int(array.min()) < least or int(array.max()) > most:
-            raise SignatureError(f"numbers from {array.min()} to {array.max()} do not all fit {wanted.name}")
-    return array
-
-
-def _from_host(array: np.ndarray, wanted: DType | None, place: str) -> Tensor:
-    if wanted is not None and array.dtype != wanted.numpy:
-        if wanted.floating and wanted.bits < 32 and array.dtype == np.float64:
-            # A cast alone would round twice, through float32.
-            array = round_to_float(array, wanted)
-        with np.errstate(all="ignore"):
-            array = array.astype(wanted.numpy)
+def _over(x: Any, reader: Adapter, spec: TensorSpec, place: str) -> Tensor:
+    """Return the tensor over the memory of an array."""
     name, index = split_place(place)
-    runtime = _runtime(name)
-    if name == "host":
+    owner = Borrowed(reader.address(x), spec.dtype.nbytes(spec.extent), index, x)
+    return Tensor(owner, spec, place, _runtime(name), readonly=not reader.writable(x))
+
+
+def _from_host(array: np.ndarray, place: str, wanted: DType | None = None) -> Tensor:
+    """Return an array as a tensor at ``place``: over the array's memory if that is the host, unless it is packed."""
+    if wanted is not None and array.dtype != wanted.numpy:
+        array = converted(array, wanted)
+    dtype = table_dtype(array.dtype, "array")
+    if place == "cpu" and not dtype.packed:
         reader = adapter(array)
         assert reader is not None
-        spec = reader.spec(array)
-        owner = Borrowed(reader.address(array), spec.extent * spec.dtype.itemsize, 0, array)
-        return Tensor(owner, spec, "cpu", runtime, readonly=not array.flags.writeable)
-    spec = TensorSpec(table_dtype(array.dtype, "array"), array.shape)
-    tensor = empty_of(spec, place)
-    if array.size:
-        source = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        runtime.copy_in(index, tensor.address, source, current_stream(place))
+        return _over(array, reader, reader.spec(array), place)
+    tensor = empty_of(TensorSpec(dtype, array.shape), place)
+    source = pack(array, dtype) if dtype.packed else np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    if place == "cpu":
+        tensor.span()[...] = source
+    elif array.size:
+        _, index = split_place(place)
+        tensor.runtime.copy_in(index, tensor.address, source, current_stream(place))
     return tensor
 
 
+def _restrided(span: np.ndarray, spec: TensorSpec) -> np.ndarray:
+    strides = tuple(step * span.itemsize for step in spec.strides)
+    return np.lib.stride_tricks.as_strided(span, spec.shape, strides)
+
+
 def _copy(tensor: Tensor) -> Tensor:
-    if tensor.device == "cpu":
-        return _from_host(tensor.host_array().copy(), None, "cpu")
-    return _from_host(tensor.numpy(), None, tensor.device)
+    if tensor.device == "cpu" and not tensor.dtype.packed:
+        return _from_host(tensor.host_array().copy(), "cpu")
+    return _from_host(tensor.numpy(), tensor.device)

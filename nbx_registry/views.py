@@ -73,17 +73,23 @@ def permute(shape: Sequence[int], strides: Sequence[int], axes: Sequence[int]) -
 
 
 def expand(shape: Sequence[int], strides: Sequence[int], target: Sequence[int]) -> Layout:
-    """Repeat axes of extent 1, and add leading ones, with stride 0. Raises `SignatureError` naming the axis."""
+    """Repeat axes of extent 1, and add leading ones, with stride 0; -1 keeps an axis as it is.
+
+    Raises `SignatureError` naming the axis.
+    """
     lead = len(target) - len(shape)
     if lead < 0:
         raise SignatureError(f"shape {tuple(shape)} has more axes than {tuple(target)}: nothing can be expanded away")
-    result = [0] * len(target)
+    extents, result = list(target), [0] * len(target)
+    for axis in range(lead):
+        if target[axis] < 0:
+            raise SignatureError(f"shape {tuple(shape)} does not expand to {tuple(target)}: axis {axis} is new")
     for axis, (extent, step) in enumerate(zip(shape, strides, strict=True), lead):
-        if target[axis] == extent:
-            result[axis] = step
+        if target[axis] in (-1, extent):
+            extents[axis], result[axis] = extent, step
         elif extent != 1 or target[axis] < 0:
             raise SignatureError(f"shape {tuple(shape)} does not expand to {tuple(target)}: axis {axis} has {extent}")
-    return Layout(tuple(target), tuple(result), 0)
+    return Layout(tuple(extents), tuple(result), 0)
 
 
 def index(shape: Sequence[int], strides: Sequence[int], item: Any) -> Layout:
@@ -131,6 +137,29 @@ def index(shape: Sequence[int], strides: Sequence[int], item: Any) -> Layout:
                 raise IndexError(f"index {position} is out of range for axis {axis - 1} of extent {extent}")
             offset += position % extent * step
     return Layout(tuple(new_shape), tuple(new_strides), offset)
+
+
+def whole_bytes(shape: Sequence[int], strides: Sequence[int], part: Layout, per: int) -> bool:
+    """Whether ``part`` takes whole bytes of a tensor that has ``per`` elements in one, or all that it has in them.
+
+    The tensor itself begins a byte. Where neither its rows nor its elements begin bytes of their own, only runs of its
+    elements in their order in memory are seen to be whole.
+    """
+    own = [(s, n) for n, s in zip(shape, strides, strict=True) if n > 1 and s]
+    taken = [(s, n) for n, s in zip(part.shape, part.strides, strict=True) if n > 1 and s]
+    if prod(part.shape) == 0:
+        return True
+    if part.offset % per:
+        return False
+    reach = 1 + sum((n - 1) * s for s, n in taken)
+    if prod(n for _, n in taken) == reach:
+        end = part.offset + reach
+        return end % per == 0 or end == 1 + sum((n - 1) * s for s, n in own)
+    if any(step % per for step, _ in (*own, *taken) if step != 1):
+        return False
+    full = max((n for step, n in own if step == 1), default=1)
+    row = max((n for step, n in taken if step == 1), default=1)
+    return row == full or row % per == 0
 
 
 def _position(entry: Any) -> int:

@@ -4,6 +4,9 @@ NumPy exchanges host arrays of its own dtypes. The capsule's structure is plain 
 1.0), so a bfloat16 or a device tensor travels as raw words of the same size, and the two fields that differ, dtype
 and device, are written into the structure. Lifetime stays with NumPy's compiled code: a deleter written in Python
 could be called without an interpreter, when a consumer outlives it.
+
+Of packed dtypes DLPack counts shape and strides in elements too, so that a tensor of them travels as one of as many
+bytes as it has elements. Nobody reads those: both ends take address, shape and strides alone.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Generator
 from contextlib import contextmanager
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -18,6 +22,7 @@ import numpy as np
 from nbx_registry import dtypes
 from nbx_registry.dtypes import DType
 from nbx_registry.errors import SignatureError
+from nbx_registry.spec import MAX_EXTENT, MAX_RANK
 
 CPU = 1
 """DLPack's device types (``DLDeviceType``)."""
@@ -25,6 +30,10 @@ _PLACES = {CPU: "cpu", 2: "cuda", 3: "cpu", 10: "hip", 13: "cuda"}  # 3, 13: pin
 _TYPES = {"cpu": CPU, "cuda": 2, "hip": 10}
 _WORDS = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
 _UNSIGNED = 1
+VERSION = (1, 1)
+"""Of DLPack: what capsules are asked for, and the first in which every dtype of the table has a code."""
+_COPIED, _PADDED = 2, 4
+"""Flags of a capsule (``DLPACK_FLAG_BITMASK_...``): a copy made for the consumer; packed elements one a byte."""
 
 
 class _Device(ctypes.Structure):
@@ -72,49 +81,83 @@ def device_of(place: str) -> tuple[int, int]:
     return _TYPES[kind], int(index or 0)
 
 
-def place_of(device: tuple[int, int]) -> str:
+def place_of(device: Any) -> str:
     """Return the place of DLPack's (type, index). Raises `SignatureError` for a kind that is not read."""
-    kind, index = int(device[0]), int(device[1])
+    try:
+        kind, index = map(int, device)
+    except (TypeError, ValueError) as error:
+        raise SignatureError(f"{device!r} is no DLPack device: it is a pair of type and index") from error
     name = _PLACES.get(kind)
-    if name is None:
-        raise SignatureError(f"a DLPack tensor on device type {kind} cannot be read here; copy it to the host first")
+    if name is None or index < 0:
+        raise SignatureError(
+            f"a DLPack tensor on device type {kind}, index {index}, cannot be read; copy it to the host"
+        )
     return name if name == "cpu" else f"{name}:{index}"
 
 
-def export(words: np.ndarray, dtype: DType, place: str, **exchange: Any) -> Any:
+def export(words: np.ndarray, dtype: DType, place: str, *, copied: bool = False, **exchange: Any) -> Any:
     """Return a capsule of ``words`` (unsigned words over the memory, never read) as ``dtype`` at ``place``.
 
     ``exchange`` is what the consumer asked of ``__dlpack__`` that NumPy answers: ``max_version``.
     Raises BufferError for what DLPack cannot say.
     """
     device = device_of(place)
-    if dtype.dlpack is None or dtype.bits < 8:
-        # DLPack packs what is below a byte; arrays here hold one element a byte.
-        raise BufferError(f"dtype {dtype.name} does not travel through DLPack; convert it first")
+    if dtype.dlpack is None:
+        raise BufferError(f"dtype {dtype.name} has no DLPack type; convert it with astype first")
     capsule = words.__dlpack__(**exchange)
-    tensor = _tensor(capsule)
+    versioned, tensor = _parts(capsule)
     tensor.dtype.code, tensor.dtype.bits = dtype.dlpack
     tensor.device.type, tensor.device.index = device
+    if versioned is not None:
+        versioned.minor = max(versioned.minor, min(VERSION[1], exchange["max_version"][1]))
+        versioned.flags |= _COPIED * copied
     return capsule
 
 
 def read(capsule: Any) -> tuple[np.ndarray, DType, str]:
     """Take a capsule in: words over its memory, which the array keeps alive and nobody may write; dtype; place.
 
-    Raises `SignatureError` for a dtype or a device outside the tables; the capsule is then left unused.
+    Raises `SignatureError` for a capsule that holds no tensor that could be read; it is then left unused, and frees
+    what it holds itself.
     """
-    tensor = _tensor(capsule)
+    versioned, tensor = _parts(capsule)
     code, bits, lanes = tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes
-    dtype = next((d for d in dtypes.TABLE.values() if d.dlpack == (code, bits) and d.bits >= 8), None)
-    if dtype is None or lanes != 1:
+    dtype = dtypes.of_dlpack(code, bits)
+    if dtype is None or lanes != 1 or dtype.itemsize not in _WORDS:
         raise SignatureError(
             f"a DLPack tensor of type code {code}, {bits} bits, {lanes} lanes is not in the dtype table"
         )
+    if dtype.packed and versioned is not None and versioned.flags & _PADDED:
+        raise SignatureError(
+            f"a DLPack tensor of {dtype.name} is padded to one element a byte; give it packed, or as int8"
+        )
     place = place_of((tensor.device.type, tensor.device.index))
+    _check_memory(tensor, dtype)
     with _disguised(tensor, dtype.itemsize):
         words = np.from_dlpack(_Given(capsule))
     words.flags.writeable = False
     return words, dtype, place
+
+
+def _check_memory(tensor: _Tensor, dtype: DType) -> None:
+    rank = tensor.ndim
+    if not 0 <= rank <= MAX_RANK or (rank and not tensor.shape):
+        raise SignatureError(f"a DLPack tensor of {rank} axes; 0 to {MAX_RANK} with a shape can be read")
+    shape = tuple(tensor.shape[:rank]) if rank else ()
+    if any(extent < 0 for extent in shape) or prod(shape) > MAX_EXTENT:
+        raise SignatureError(f"a DLPack tensor of shape {shape}; extents are at least 0, and fit an address space")
+    if 0 in shape:
+        return
+    address = (tensor.data or 0) + tensor.byte_offset
+    if not tensor.data:
+        raise SignatureError(f"a DLPack tensor of shape {shape} has no memory: its data pointer is null")
+    # The two parts of a complex number need no more than each alone.
+    unit = dtype.itemsize // 2 if dtype.kind == "complex" else dtype.itemsize
+    if address % unit:
+        raise SignatureError(
+            f"a DLPack tensor of {dtype.name} at an address that is no multiple of its element's {unit} bytes"
+            f" (byte_offset {tensor.byte_offset}); give a copy"
+        )
 
 
 def words_of(dtype: DType) -> np.dtype:
@@ -149,12 +192,13 @@ class _Given:
         return CPU, 0
 
 
-def _tensor(capsule: Any) -> _Tensor:
+def _parts(capsule: Any) -> tuple[_Versioned | None, _Tensor]:
+    """Return the structures of an unused capsule: the first is None before DLPack 1.0."""
     if _is_valid(capsule, b"dltensor_versioned"):
         managed = _Versioned.from_address(_pointer(capsule, b"dltensor_versioned"))
-        if managed.major != 1:
+        if managed.major != VERSION[0]:
             raise SignatureError(f"a DLPack capsule of version {managed.major}.{managed.minor}; version 1 can be read")
-        return managed.tensor
+        return managed, managed.tensor
     if _is_valid(capsule, b"dltensor"):
-        return _Tensor.from_address(_pointer(capsule, b"dltensor"))
+        return None, _Tensor.from_address(_pointer(capsule, b"dltensor"))
     raise SignatureError(f"{capsule!r} is no unused DLPack capsule")

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nbx_registry.errors import SignatureError
 from nbx_registry.interop.base import alignment
+from nbx_registry.interop.packed import elements_per_byte
 from nbx_registry.spec import TensorSpec
+from nbx_registry.streams import current_stream
 
 if TYPE_CHECKING:
     from nbx_registry.tensor import Tensor
@@ -49,13 +52,13 @@ class NbxAdapter:
         return self._module.empty_of(spec, place)
 
     def view(self, x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Tensor:
+        if offset % elements_per_byte(x.dtype):
+            raise SignatureError(f"a view of {x} from element {offset} on would split a byte; give a copy")
         return x.restrided(shape, strides, offset)
 
     def streams(self, place: str) -> Callable[[], Any]:
-        current = self._module.current_stream
-
         def handle() -> Any:
-            stream = current(place)
+            stream = current_stream(place)
             return None if stream is None else stream.handle
 
         return handle

@@ -110,7 +110,9 @@ def test_indices_that_are_no_views_are_refused(item: object) -> None:
 
 def test_expanding_repeats_at_stride_0() -> None:
     assert views.expand((3, 1), (1, 1), (2, 3, 4)) == ((2, 3, 4), (0, 1, 0), 0)
-    for target in ((2, 4), (3,), (3, -1)):
+    assert views.expand((3, 1), (1, 1), (2, -1, 4)) == ((2, 3, 4), (0, 1, 0), 0)
+    assert views.expand((3, 1), (1, 1), (-1, -1)) == ((3, 1), (1, 1), 0)
+    for target in ((2, 4), (3,), (3, -2), (-1, 3, 1), (4, -1)):
         with pytest.raises(SignatureError, match="expand"):
             views.expand((3, 1), (1, 1), target)
 
