@@ -13,11 +13,13 @@ from nbx_registry.errors import ExpressionError
 from nbx_registry.expr import Expr
 from nbx_registry.schema import CLASSES
 from nbx_registry.signature import FIELDS
+from nbx_registry.syntax import walk
 
 if TYPE_CHECKING:
     from nbx_registry.op import Op
 
-_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "=="}
+_COMPARED = frozenset({"compare", "and", "or", "not", "constant", "dtype", "sequence", "name"})
+"""Kinds of nodes under which a name is only compared, so that a few values of it tell all there is to tell."""
 _LETTERS_AT_ONCE = 2
 
 
@@ -25,13 +27,13 @@ def contradiction(rules: Sequence[Expr], op: Op) -> str | None:
     """Return in words why ``rules`` cannot all hold, or None where that is not evident.
 
     Looked at are clauses that are false whatever their names are, clauses on dtypes alone against what the schema's
-    classes allow, and comparisons of one name with integers.
+    classes allow, and clauses that compare one name with constants.
     """
     for rule in rules:
         value = rule.constant()
         if value is not None and not value[0]:
             return f"{rule.text!r} never holds"
-    return _dtypes(rules, op) or _ranges(rules, op)
+    return _dtypes(rules, op) or _values(rules, op)
 
 
 def _dtypes(rules: Sequence[Expr], op: Op) -> str | None:
@@ -60,7 +62,10 @@ def _dtypes(rules: Sequence[Expr], op: Op) -> str | None:
 
 
 def _dtype_of(path: str, op: Op) -> str | None:
-    """Return the letter or dtype name that stands for a path's dtype, or None where the path is no required dtype."""
+    """Return the letter or dtype name that stands for a path's dtype, or None where the path is no required dtype.
+
+    What a Python scalar may stand for has a dtype that the letter does not tell: the path stands for itself.
+    """
     name = op.names.get(path)
     if name is None:
         return None
@@ -70,69 +75,110 @@ def _dtype_of(path: str, op: Op) -> str | None:
         return None
     param = op.schema.param(name.base)
     if param is not None:
-        return None if param.optional or param.broadcast else param.dtype
+        return None if param.optional else path if param.broadcast else param.dtype
     return next(output.dtype for output in op.outputs if output.name == name.base)
 
 
 def _allowed(letter: str) -> tuple[DType, ...]:
     if letter in dtypes.TABLE:
         return (dtypes.get(letter),)
+    if "." in letter:
+        return tuple(dtypes.TABLE.values())
     return tuple(dtype for dtype in dtypes.TABLE.values() if dtype.kind in CLASSES[letter[0]])
 
 
-def _ranges(rules: Sequence[Expr], op: Op) -> str | None:
-    """Intersect what comparisons of one name with integers leave of it."""
-    ranges: dict[str, tuple[float, float]] = {}
-    clauses: dict[str, list[str]] = {}
+def _values(rules: Sequence[Expr], op: Op) -> str | None:
+    """Try, for each name, a value of every kind that clauses on that name alone can tell apart."""
+    by_path: dict[str, list[Expr]] = {}
     for rule in rules:
-        compared = _comparison(rule)
-        if compared is None:
-            continue
-        path, operator, number = compared
-        natural = _natural(path, op)
-        if natural is None:
-            continue
-        low, high = ranges.get(path) or natural
-        if operator in (">", ">=", "=="):
-            low = max(low, number + (operator == ">"))
-        if operator in ("<", "<=", "=="):
-            high = min(high, number - (operator == "<"))
-        ranges[path] = (low, high)
-        clauses.setdefault(path, []).append(repr(rule.text))
-        if low > high:
-            return f"no {path} meets {' and '.join(clauses[path])}"
+        if len(rule.names) == 1 and rule.kinds <= _COMPARED and not _nested(rule):
+            (path,) = rule.names
+            by_path.setdefault(path, []).append(rule)
+    for path, concerned in by_path.items():
+        possible = _possible(path, op, _constants(concerned))
+        for count in range(1, len(concerned) + 1):
+            if possible and not any(_all_hold(concerned[:count], path, value) for value in possible):
+                return f"no {path} meets {' and '.join(repr(rule.text) for rule in concerned[:count])}"
     return None
 
 
-def _comparison(rule: Expr) -> tuple[str, str, int] | None:
-    node = rule.node
-    if node.kind != "compare" or len(node.value) != 1 or node.value[0] not in _MIRRORED:
-        return None
-    operator, (left, right) = node.value[0], node.children
-    if left.kind == "constant" and right.kind == "name":
-        left, right, operator = right, left, _MIRRORED[operator]
-    if left.kind != "name" or right.kind != "constant" or type(right.value) is not int:
-        return None
-    return left.value, operator, right.value
+def _nested(rule: Expr) -> bool:
+    return any(child.kind == "sequence" for n in walk(rule.node) if n.kind == "sequence" for child in n.children)
 
 
-def _natural(path: str, op: Op) -> tuple[float, float] | None:
-    """Return what a name can be at all; None where its clauses may be passed over, or it need not be a whole number."""
-    everything = (-math.inf, math.inf)
+def _all_hold(rules: Sequence[Expr], path: str, value: object) -> bool:
+    try:
+        return all(rule.evaluate({path: value}) for rule in rules)
+    except ExpressionError:
+        # Not of a type that the clauses compare: values of other types are tried beside it.
+        return False
+
+
+def _constants(rules: Sequence[Expr]) -> set[object]:
+    found: set[object] = set()
+    for node in (node for rule in rules for node in walk(rule.node)):
+        if node.kind in ("constant", "dtype"):
+            found.add(node.value)
+        elif node.kind == "sequence":
+            found.add(tuple(child.value for child in node.children))
+    return found
+
+
+def _possible(path: str, op: Op, constants: set[object]) -> list[object]:
+    """Return values that a name may have, at least one of each kind that comparisons with ``constants`` tell apart.
+
+    Empty where nothing is known of the name, or its clauses may be passed over.
+    """
+    integers, numbers, words = _representatives(constants)
+    if path.startswith("device."):
+        # A capability may be a table, in which something is looked for.
+        return [*numbers, *words, True, False, *constants, tuple(constants)]
     name = op.names.get(path)
     if name is None or name.kind in ("letter", "list"):
-        return None
+        return []
     if name.kind == "attribute":
         attribute = op.schema.attribute(name.base)
-        return everything if attribute is not None and attribute.type == "int" else None
+        of_type = {
+            "int": integers,
+            "float": numbers,
+            "bool": [True, False],
+            "str": words,
+            "dtype": list(dtypes.TABLE.values()),
+        }
+        if attribute is None or any(kind not in of_type for kind in attribute.kinds):
+            return []
+        found = [value for kind in attribute.kinds for value in of_type[kind]]
+        return [*found, None] if attribute.nullable else found
     if name.kind == "axis":
-        optional = all(p.optional for p in op.tensors if name.base in p.axes)
-        return None if optional and any(name.base in p.axes for p in op.tensors) else (0, math.inf)
+        having = [param for param in op.tensors if name.base in param.axes]
+        return [] if having and all(param.optional for param in having) else _within(integers, 0, math.inf)
     param = op.schema.param(name.base)
     if param is not None and param.optional:
-        return None
-    if name.field == "rank":
+        return []
+    field = FIELDS[name.field]
+    if field == "rank":
         item = param or next(output for output in op.outputs if output.name == name.base)
         star = bool(item.axes) and str(item.axes[0]).startswith("*")
-        return (len(item.axes) - 1, math.inf) if star else (len(item.axes), len(item.axes))
-    return (0, math.inf) if FIELDS[name.field] in ("size", "layout") and name.field != "offset" else everything
+        return _within(integers, len(item.axes) - star, math.inf if star else len(item.axes))
+    if name.field in ("weak", "contiguous", "given"):
+        return [True, False]
+    if field not in ("size", "layout") or name.field in ("shape", "strides"):
+        return []
+    return list(integers) if name.field == "offset" else _within(integers, 0, math.inf)
+
+
+def _representatives(constants: set[object]) -> tuple[list[object], list[object], list[object]]:
+    """Return integers, numbers and words: the constants, and one between and beyond them."""
+    known = sorted({c for c in constants if isinstance(c, (int, float)) and not isinstance(c, bool)} or {0})
+    between = [(low + high) / 2 for low, high in itertools.pairwise(known)]
+    integers = sorted({math.floor(c) + step for c in known for step in (-1, 0, 1, 2)})
+    words = [c for c in constants if isinstance(c, str)]
+    return list(integers), [*integers, *known, *between], [*words, "\0".join(["", *words])]
+
+
+def _within(integers: Sequence[object], low: float, high: float) -> list[object]:
+    return [
+        low,
+        *(n for n in integers if isinstance(n, int) and low <= n <= high),
+        *([high] if high != math.inf else []),
+    ]
