@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
     from nbx_registry.composite import Trace, Traced
+
+
+def mean(trace: Trace, x: Traced, *, axis: tuple[int, ...] | None, keepdims: bool) -> Traced:
+    """Add up, then divide by the number of terms: nothing by nothing is NaN."""
+    total = trace.call("sum", x, axis=axis, keepdims=keepdims)
+    return trace.call("divide", total, float(x.spec.size // max(total.spec.size, 1)))
 
 
 def linear(trace: Trace, x: Traced, w: Traced, bias: Traced | None, *, activation: str | None) -> Traced:

@@ -1,11 +1,11 @@
-"""The host's sum, softmax and layer_norm, against torch in float64."""
+"""The host's reductions and normalizations, against torch in float64."""
 
 import hosted
 import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from hosted import FLOATS, LAYOUTS, check, laid_out, run, wide
+from hosted import FLOATS, LAYOUTS, check, laid_out, run, special, wide
 from running import values
 
 EXPONENT = 40
@@ -33,7 +33,10 @@ def test_partial_sums_are_not_rounded_to_a_narrow_output() -> None:
 
 def test_long_leading_axes_do_not_lose_count() -> None:
     assert run("sum", np.ones((2**24 + 9, 1), np.float32), axis=0)[0] == 2**24 + 8
-    np.testing.assert_allclose(run("sum", np.full((10**6, 2), 0.1, np.float32), axis=0), 1e5, rtol=1e-6)
+    for shape, axis in (((10**6, 2), 0), ((10**4, 100), 0), ((500, 50, 60), (0, 1)), ((5000, 20, 30), (0, 2))):
+        x = np.full(shape, 0.1, np.float32)
+        for op, whole in (("sum", x[0].size * len(x) // run("sum", x, axis=axis).size), ("mean", 1)):
+            np.testing.assert_allclose(run(op, x, axis=axis), 0.1 * whole, rtol=1e-5)
 
 
 def test_sum_over_no_axes_copies() -> None:
@@ -65,6 +68,113 @@ def test_sum_of_nothing_is_zero() -> None:
 def test_sum_of_views(layout: str) -> None:
     x = laid_out(values((33, 65), "float32", 4), layout)
     check(run("sum", x, axis=0), wide(x).sum(0), absolute=1e-4)
+
+
+AXES = [None, 0, -1, (0, 2), (-1, 0, 1), ()]
+
+
+def along(axis: object) -> tuple[int, ...]:
+    return (0, 1, 2) if axis is None else (axis,) if isinstance(axis, int) else tuple(axis)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("axis", AXES)
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_mean_and_max(dtype: str, axis: object, keepdims: bool) -> None:
+    x = values((7, 33, 65), dtype, 1)
+    narrow = dtype in ("float16", "bfloat16")
+    truth = torch.mean(wide(x), along(axis), keepdim=keepdims) if along(axis) else wide(x)
+    check(run("mean", x, axis=axis, keepdims=keepdims), truth, ulp=0.51 if narrow else 2, absolute=4e-7)
+    truth = torch.amax(wide(x), along(axis), keepdim=keepdims) if along(axis) else wide(x)
+    check(run("max", x, axis=axis, keepdims=keepdims), truth, ulp=0)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("axis", AXES)
+def test_prod(dtype: str, axis: object) -> None:
+    x = (1 + 0.1 * values((3, 9, 17), "float64", 1)).astype(values((1,), dtype).dtype)
+    truth = wide(x)
+    for one in sorted((a % 3 for a in along(axis)), reverse=True):
+        truth = truth.prod(one)
+    check(run("prod", x, axis=axis), truth, ulp=0.51 if dtype in ("float16", "bfloat16") else 20)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_partial_products_and_sums_pass_through_what_a_narrow_dtype_cannot_hold(dtype: str) -> None:
+    own = values((1,), dtype).dtype
+    x = np.r_[np.full(300, 1.25), np.full(300, 0.8)].astype(own)
+    check(run("prod", x), wide(x).prod(), ulp=0.51)
+    assert run("mean", np.full(10_000, 60_000).astype(own)) == np.float64(60_000).astype(own)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8", "uint64", "bool", "int4", "uint4"])
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_reductions_of_integers(dtype: str, axis: int | None) -> None:
+    x = values((30, 7), dtype, 3)
+    rows = [x.ravel()] if axis is None else list(np.moveaxis(x, axis, -1))
+    whole = [[int(v) for v in row] for row in rows]
+    found = {op: np.atleast_1d(run(op, x, axis=axis)) for op in ("mean", "prod", "max", "argmax")}
+    assert found["mean"].tolist() == [np.float32(sum(row) / len(row)) for row in whole]
+    span = 2**64 if dtype.startswith("u") else 2**63
+    wrapped = [(int(np.prod(np.array(row, object))) + (2**64 - span)) % 2**64 - (2**64 - span) for row in whole]
+    assert found["prod"].tolist() == wrapped
+    assert found["prod"].dtype == (np.uint64 if dtype.startswith("u") else np.int64)
+    assert [int(v) for v in found["max"]] == [max(row) for row in whole]
+    assert found["max"].dtype == x.dtype
+    assert found["argmax"].tolist() == [row.index(max(row)) for row in whole]
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, "float8_e4m3fn", "float8_e5m2"])
+@pytest.mark.parametrize(("axis", "keepdims"), [(None, False), (0, True), (1, False), (-1, True)])
+def test_argmax_names_the_first_of_equals(dtype: str, axis: int | None, keepdims: bool) -> None:
+    x = np.rint(values((5, 33, 129), "float32", 4, scale=2)).astype(values((1,), dtype).dtype)
+    expected = np.argmax(x.astype(np.float64), axis, keepdims=keepdims)
+    found = run("argmax", x, axis=axis, keepdims=keepdims)
+    assert found.dtype == np.int64
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_nan_is_the_largest_and_the_first_of_them_is_named(dtype: str) -> None:
+    x = special(dtype)[np.random.default_rng(5).integers(0, 10, (200, 70))]
+    check(run("max", x, axis=1), torch.amax(wide(x), 1), ulp=0)
+    np.testing.assert_array_equal(run("argmax", x, axis=1), np.argmax(np.isnan(x.astype(np.float64)), 1))
+    rare = np.where(np.isnan(x), np.array(1).astype(x.dtype), x)
+    rare[3, 5], rare[3, 60] = np.nan, np.nan
+    np.testing.assert_array_equal(run("argmax", rare, axis=1), np.argmax(rare.astype(np.float64), 1))
+
+
+def test_reductions_without_results_write_nothing() -> None:
+    for op in ("mean", "prod", "max", "argmax"):
+        for dtype in ("float32", "float16", "int32"):
+            assert run(op, np.empty((0, 3), dtype), axis=1).shape == (0,)
+    assert run("prod", np.empty((0, 3), np.float16), axis=0).tolist() == [1, 1, 1]
+    assert np.isnan(run("mean", np.empty((0, 3), np.float32), axis=0)).all()
+    assert np.isnan(run("mean", np.empty((3, 0), np.int8), axis=1)).all()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("axis", [None, 0, 1])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_reductions_of_views(layout: str, axis: int | None, dtype: str) -> None:
+    x = laid_out((1 + 0.05 * values((33, 65), "float64", 6)).astype(dtype), layout)
+    every = (0, 1) if axis is None else axis
+    ulp = 0.51 if dtype == "float16" else 12
+    check(run("mean", x, axis=axis), wide(x).mean(every), ulp=ulp)
+    check(run("max", x, axis=axis), wide(x).amax(every), ulp=0)
+    truth = wide(x).reshape(-1).prod() if axis is None else wide(x).prod(axis)
+    check(run("prod", x, axis=axis), truth, ulp=0.51 if dtype == "float16" else 60)
+    np.testing.assert_array_equal(run("argmax", x, axis=axis), np.argmax(x.astype(np.float64), axis))
+
+
+def test_an_output_may_be_a_view() -> None:
+    x = values((33, 65), "float16", 7)
+    for op in ("sum", "mean", "max", "argmax"):
+        whole = run(op, x, axis=1)
+        room = np.zeros((66,), whole.dtype)
+        run(op, x, axis=1, out=room[::2])
+        np.testing.assert_array_equal(room[::2], whole)
+        assert not room[1::2].any()
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
