@@ -9,13 +9,14 @@ import creation_truth
 import elementwise_truth
 import network_truth
 import pytest
+import reduction_truth
 from independent import COMPARISONS, Comparer, Comparison
 
 from nbx_registry import contracts
 from nbx_sdm import contracts as sdm
 
 EVERY = {op.id for op in (*contracts.ALL, *sdm.ALL)}
-MODULES = (convolution_truth, creation_truth, elementwise_truth, network_truth)
+MODULES = (convolution_truth, creation_truth, elementwise_truth, network_truth, reduction_truth)
 
 WITHOUT: dict[str, str] = {}
 """Ops that nothing independent computes, by id, with the reason."""
