@@ -19,9 +19,12 @@ VARIABLES: Mapping[str, str] = {
     "NBX_CONFIG_DIR": "folder of the user's files: devices/, evidence/, settings/ (absolute; default ~/.config/nbx)",
     "NBX_CACHE_DIR": "folder of what can be made again: compiled kernels (absolute; default ~/.cache/nbx)",
     "NBX_BLOCK": "plugins that are not to be loaded, separated by commas (default: none)",
+    "NBX_HOST_THREADS": "threads for work over large arrays on the host (1 to 1024; default: the process's cores)",
     "NBX_REQUIRE": f"the evidence a kernel must have: {', '.join(REQUIRE)} (default: checked)",
 }
 """Every variable by name, and what it means."""
+
+MAX_THREADS = 1024
 
 _PLUGIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -58,6 +61,18 @@ def require(environ: Mapping[str, str] | None = None) -> str:
     return value
 
 
+def host_threads(environ: Mapping[str, str] | None = None) -> int | None:
+    """Return the number of threads that ``NBX_HOST_THREADS`` sets, None if it is not set."""
+    value = _given(environ).get("NBX_HOST_THREADS")
+    if value is None:
+        return None
+    if not re.fullmatch(r"[1-9][0-9]{0,3}", value) or int(value) > MAX_THREADS:
+        raise EnvironmentVariableError(
+            f"NBX_HOST_THREADS={value!r} is no number of threads; write an integer from 1 to {MAX_THREADS}"
+        )
+    return int(value)
+
+
 def check(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
     """Parse every variable and warn of each ``NBX_`` name that nobody reads.
 
@@ -76,6 +91,7 @@ def check(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
     cache_dir(given)
     blocked(given)
     require(given)
+    host_threads(given)
     known = f"; known are {', '.join(VARIABLES)}"
     messages = tuple(
         f"environment variable {name} is not read{nearest(name, VARIABLES) or known}"

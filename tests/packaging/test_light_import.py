@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 HEAVY = {
     "torch", "triton", "cuda", "wgpu", "tilelang", "tvm", "cupy", "jax",
-    "pytest", "hypothesis", "rich", "click", "nbx_conformance", "nbx_examples",
+    "threadpoolctl", "pytest", "hypothesis", "rich", "click", "nbx_conformance", "nbx_examples",
 }  # fmt: skip
 
 LIMITS = ("--limit-ms", "120", "--times-numpy", "1.5")

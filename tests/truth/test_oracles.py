@@ -7,8 +7,10 @@ from collections.abc import Callable
 import convolution_truth
 import creation_truth
 import elementwise_truth
+import fourier_truth
 import network_truth
 import pytest
+import random_truth
 import reduction_truth
 from independent import COMPARISONS, Comparer, Comparison
 
@@ -16,7 +18,15 @@ from nbx_registry import contracts
 from nbx_sdm import contracts as sdm
 
 EVERY = {op.id for op in (*contracts.ALL, *sdm.ALL)}
-MODULES = (convolution_truth, creation_truth, elementwise_truth, network_truth, reduction_truth)
+MODULES = (
+    convolution_truth,
+    creation_truth,
+    elementwise_truth,
+    fourier_truth,
+    network_truth,
+    random_truth,
+    reduction_truth,
+)
 
 WITHOUT: dict[str, str] = {}
 """Ops that nothing independent computes, by id, with the reason."""

@@ -71,3 +71,20 @@ def test_unknown_names_are_warned_of_with_the_nearest():
 def test_check_raises_for_a_bad_value():
     with pytest.raises(EnvironmentVariableError):
         environment.check({"NBX_REQUIRE": "everything"})
+
+
+@pytest.mark.parametrize(("value", "threads"), [("1", 1), ("16", 16), ("1024", 1024)])
+def test_threads_are_a_number(value, threads):
+    assert environment.host_threads({"NBX_HOST_THREADS": value}) == threads
+
+
+def test_threads_are_open_unless_set():
+    assert environment.host_threads({}) is None
+
+
+@pytest.mark.parametrize("value", ["", "0", "-1", "1025", "2.0", " 2", "all", "02"])
+def test_threads_refuse_what_is_no_number_of_them(value):
+    with pytest.raises(EnvironmentVariableError, match=r"NBX_HOST_THREADS=.*from 1 to 1024"):
+        environment.host_threads({"NBX_HOST_THREADS": value})
+    with pytest.raises(EnvironmentVariableError, match="NBX_HOST_THREADS"):
+        environment.check({"NBX_HOST_THREADS": value})
