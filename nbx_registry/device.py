@@ -27,6 +27,8 @@ class Device:
         ``nvidia/h200-sxm``.
     file : Path
         The product's own file; ``files`` adds the architecture's and the overlays'.
+    extends : str or None
+        The architecture it extends, ``nvidia/arch/sm_90``.
     arch : str
         The compile target its architecture file names, ``sm_90``; ``targets`` are all it runs.
     runtime : str
@@ -58,6 +60,7 @@ class Device:
         self.vendor = id.partition("/")[0]
         self.file = files[0]
         self.files = tuple(files)
+        self.extends: str | None = head.get("extends")
         self.arch: str = head["arch"]
         self.targets: tuple[str, ...] = head.get("targets", (self.arch,))
         self.runtime: str = head["runtime"]

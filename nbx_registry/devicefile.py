@@ -18,9 +18,17 @@ RESERVED = frozenset({"id", "vendor", "arch", "runtime", "evidence_class", "targ
 """What ``device.<name>`` means beside facts; no fact's key begins with one."""
 
 HEAD = ("arch", "targets", "runtime", "evidence_class", "match", "settings_from")
-READ = ("vendor", "dev", "q", "3p", "=", "measured", "unconfirmed")
-"""How a value was read: the vendor's own text or code, reported by a device, a vendor's number quoted by someone else,
-third party, arithmetic (with its formula), measured, no document found."""
+READ_WORDS: Mapping[str, str] = {
+    "vendor": "the vendor's own text or code",
+    "dev": "reported by a device",
+    "q": "a vendor's number as quoted in someone else's text",
+    "3p": "third party",
+    "=": "arithmetic, with its formula",
+    "measured": "measured",
+    "unconfirmed": "no document found",
+}
+READ = tuple(READ_WORDS)
+"""How a value was read."""
 
 _KEY = re.compile(r"[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)*\Z")
 _SCHEMA_KEY = re.compile(r"[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)*(\.\*)?\Z")
@@ -158,7 +166,8 @@ def read_device(path: Path, schema: Schema, sources: Mapping[str, Source], *, ov
         )
     _known(table, _OVERLAY_KEYS if overlay else _FILE_KEYS, path, "device file")
     known = dict(sources)
-    if "sources" in table:
+    # A heading with nothing under it states nothing: a file that is being written may have one.
+    if table.get("sources") is not None:
         own = _table(table, "sources", path)
         for tag, source in read_sources(own, path).items():
             if tag in known:
@@ -170,7 +179,7 @@ def read_device(path: Path, schema: Schema, sources: Mapping[str, Source], *, ov
             path, table.lines["extends"], f"extends is {kind(extends)}; write a file's id, like nvidia/arch/sm_90"
         )
     facts: dict[str, Fact] = {}
-    if "facts" in table:
+    if table.get("facts") is not None:
         rows = _table(table, "facts", path)
         for key, row in rows.items():
             facts[key] = _fact(key, row, schema, known, path, rows.lines[key])

@@ -57,6 +57,17 @@ class _Files:
     overlays: list[Path] = field(default_factory=list[Path])
 
 
+@dataclass(slots=True)
+class _Said:
+    """What the files of a device say together."""
+
+    chain: list[str]
+    """Its id, and those that it extends."""
+    files: list[Path] = field(default_factory=list[Path])
+    head: dict[str, tuple[Any, Path, int]] = field(default_factory=dict[str, "tuple[Any, Path, int]"])
+    facts: dict[str, Fact] = field(default_factory=dict[str, Fact])
+
+
 class DeviceTable(Mapping[str, Device]):
     """Devices by id. Listing ids reads no file; a device's files are read when it is first asked for.
 
@@ -117,9 +128,23 @@ class DeviceTable(Mapping[str, Device]):
             return default
         return self[id]
 
+    def files(self, id: str) -> tuple[Path, ...]:
+        """Return the files that describe a device or add to it; empty for an unknown id. Reads none."""
+        found = self._index.get(id, _Files())
+        return (*found.own, *found.overlays)
+
     def architecture(self, arch: str) -> str | None:
         """Return the id of the architecture file named after a compile target, ``nvidia/arch/sm_90``, or None."""
-        return next((id for id in self._index if id.endswith(f"/arch/{arch}")), None)
+        return next((id for id in self.architectures if id.endswith(f"/arch/{arch}")), None)
+
+    @property
+    def architectures(self) -> tuple[str, ...]:
+        """The ids that products extend. Reads no file."""
+        return tuple(id for id in self._index if "/arch/" in id)
+
+    def architecture_facts(self, id: str) -> Mapping[str, Fact]:
+        """Return what an architecture's files state, those that it extends included. Raises `FileError`."""
+        return self._said(id).facts
 
     def match(self, live: LiveDevice) -> Device | None:
         """Return the product that a live device is, by the files' ``match`` rules; None where no file matches.
@@ -276,33 +301,37 @@ class DeviceTable(Mapping[str, Device]):
         self._parts[id] = known = ([path, *files.overlays], head, facts)
         return known
 
-    def _device(self, id: str) -> Device:
-        files: list[Path] = []
-        head: dict[str, tuple[Any, Path, int]] = {}
-        facts: dict[str, Fact] = {}
-        chain = [id]
+    def _said(self, id: str) -> _Said:
+        """Put together what the files of one id and of those it extends say."""
+        said = _Said([id])
         while True:
-            part_files, part_head, part_facts = self._part(chain[-1])
-            files += part_files
+            files, head, facts = self._part(said.chain[-1])
+            said.files += files
             for key in HEAD:
-                if key in part_head:
-                    if key in head:
-                        raise _twice(key, head[key][1:], part_head[key][1:])
-                    head[key] = part_head[key]
-            for key, fact in part_facts.items():
-                if key in facts:
-                    raise _twice(f"fact {key!r}", (facts[key].file, facts[key].line), (fact.file, fact.line))
-                facts[key] = fact
-            if "extends" not in part_head:
-                break
-            chain.append(self._extended(chain, *part_head["extends"]))
+                if key in head:
+                    if key in said.head:
+                        raise _twice(key, said.head[key][1:], head[key][1:])
+                    said.head[key] = head[key]
+            for key, fact in facts.items():
+                if key in said.facts:
+                    other = said.facts[key]
+                    raise _twice(f"fact {key!r}", (other.file, other.line), (fact.file, fact.line))
+                said.facts[key] = fact
+            if "extends" not in head:
+                return said
+            said.chain.append(self._extended(said.chain, *head["extends"]))
+
+    def _device(self, id: str) -> Device:
+        said = self._said(id)
         for key in ("arch", "runtime", "evidence_class"):
-            if key not in head:
+            if key not in said.head:
                 raise FileError(
-                    f"{files[0]}:1: {key} is missing; state it here or in the architecture it extends"
-                    f"{self._perhaps_overlay(id, files[0], head)}"
+                    f"{said.files[0]}:1: {key} is missing; state it here or in the architecture it extends"
+                    f"{self._perhaps_overlay(id, said.files[0], said.head)}"
                 )
-        return Device(id, files, {key: value[0] for key, value in head.items()}, facts, self.schema)
+        head = {key: value[0] for key, value in said.head.items()}
+        head["extends"] = said.chain[1] if len(said.chain) > 1 else None
+        return Device(id, said.files, head, said.facts, self.schema)
 
     def _perhaps_overlay(self, id: str, path: Path, head: Mapping[str, Any]) -> str:
         """Return a hint for a file of facts alone in the user's folder, which may be meant for another device."""
@@ -319,9 +348,8 @@ class DeviceTable(Mapping[str, Device]):
         if target in chain:
             raise FileError(f"{where}: extends goes round in a circle: {' -> '.join([*chain, target])}")
         if target not in self._index or not self._index[target].own:
-            known = [id for id in self._index if "/arch/" in id]
             raise FileError(
-                f"{where}: extends {target!r}, for which there is no file{nearest(target, known)}; "
+                f"{where}: extends {target!r}, for which there is no file{nearest(target, self.architectures)}; "
                 f"a folder of device files would hold it as {target}.yml"
             )
         if "/arch/" not in target:

@@ -15,6 +15,7 @@ from nbx_registry.cli.console import figure_bytes, figure_flops, json_option, li
 from nbx_registry.cli.main import FAULT, registry
 from nbx_registry.device import Device
 from nbx_registry.errors import NbxError
+from nbx_registry.price import BANDWIDTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,14 @@ def _plugins(reg: nbx.Registry) -> Iterator[Finding]:
 def _device_files(reg: nbx.Registry) -> Iterator[Finding]:
     for problem in reg.devices.check():
         yield Finding("problem", "device files", problem)
+    for name in reg.devices:
+        file, *_ = reg.devices.files(name)
+        device = _readable(reg, name)
+        if device is None or reg.devices.user_folder not in file.parents:
+            continue
+        for key in (BANDWIDTH, "peak.vector.float32_flop_per_s"):
+            if key not in device.facts:
+                yield Finding("note", name, f"states no {key}, so its prices have no floor", f"state it in {file}")
 
 
 def _runtimes(reg: nbx.Registry) -> Iterator[Finding]:
@@ -105,7 +114,12 @@ def _runtimes(reg: nbx.Registry) -> Iterator[Finding]:
         if not runtime.devices():
             yield Finding("note", f"runtime {name}", f"no device: {runtime.why_absent()}")
             continue
-        for target in reg.live(name):
+        try:
+            here = reg.live(name)
+        except NbxError as error:
+            yield Finding("problem", f"runtime {name}", str(error))
+            continue
+        for target in here:
             if target.device is None:
                 yield Finding("problem", target.name, target.why)
 
@@ -144,13 +158,16 @@ def _evidence(reg: nbx.Registry) -> Iterator[Finding]:
         yield Finding("problem", "evidence", problem, "remove the file, or write it anew with nbx conformance run")
     devices = [device for name in reg.devices if (device := _readable(reg, name)) is not None]
     for kernel in reg.kernels.values():
+        stale: dict[str, list[str]] = {}
         for device in devices:
             if kernel.runtimes and device.runtime not in kernel.runtimes:
                 continue
             evidence = reg.kernel_evidence(kernel.id, device.id)
             if evidence.stale:
-                text = f"evidence for {device.id} is stale: {evidence.stale} ({evidence.bundle})"
-                yield Finding("note", kernel.id, text, "run nbx conformance run on that device")
+                stale.setdefault(f"{evidence.stale} ({evidence.bundle})", []).append(device.id)
+        for why, names in stale.items():
+            text = f"evidence for {', '.join(names)} is stale: {why}"
+            yield Finding("note", kernel.id, text, "run nbx conformance run on that device")
 
 
 def _readable(reg: nbx.Registry, name: str) -> Device | None:

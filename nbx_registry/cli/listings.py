@@ -10,11 +10,13 @@ import click
 
 import nbx_registry as nbx
 from nbx_registry.cli.console import json_option, lines, print_json, stop, table
-from nbx_registry.cli.main import FAULT, registry
+from nbx_registry.cli.main import FAULT, USAGE, registry
 from nbx_registry.device import Device, Fact
-from nbx_registry.errors import NbxError
+from nbx_registry.devicefile import READ_WORDS
+from nbx_registry.errors import DuplicateError, NbxError
 from nbx_registry.kernel import Kernel
 from nbx_registry.op import Op
+from nbx_registry.target import Target
 
 
 @click.command()
@@ -44,29 +46,94 @@ def ops(context: click.Context, name: str | None, as_json: bool) -> None:
         lines(f"  {identifier}")
 
 
-@click.command(short_help="List the devices, or show the facts of one.")
+@click.command(short_help="List the devices, show the facts of one, or begin a file for a new one.")
 @click.argument("name", required=False)
+@click.option("--new", metavar="ID", help="Begin a file for a new product (vendor/product) in your folder.")
+@click.option("--like", metavar="NAME", help="With --new: the product to take architecture and kinds of facts from.")
+@click.option("--card", metavar="HANDLE", help="With --new: the card that is here (cuda:0); it reports its facts.")
 @json_option
 @click.pass_context
-def devices(context: click.Context, name: str | None, as_json: bool) -> None:
+def devices(
+    context: click.Context, name: str | None, new: str | None, like: str | None, card: str | None, as_json: bool
+) -> None:
     """List the devices known from files and those present, or show the facts of one with their sources.
 
     NAME is a product (nvidia/h200-sxm) or a live device (cpu, cuda:0).
     """
+    if new is None and (like or card):
+        stop("--like and --card go with --new", USAGE)
+    if new is not None and name is not None:
+        stop(f"--new {new} begins a file; {name!r} beside it asks for another thing", USAGE)
     reg = registry(context)
-    if name is None:
-        present: dict[str | None, list[str]] = {}
-        for target in reg.live():
-            present.setdefault(target.device.id if target.device else None, []).append(target.name)
-        rows = [_device_row(identifier, reg.devices, present.get(identifier, [])) for identifier in reg.devices]
-        if as_json:
-            print_json(rows)
-            return
-        headings = ("device", "arch", "runtime", "present as", "evidence class")
-        table(headings, [[row[key] for key in ("id", "arch", "runtime", "present", "evidence_class")] for row in rows])
-        for handle in present.get(None, []):
-            lines(f"{handle}: {reg.target(handle).why}")
+    if new is not None:
+        _begin(reg, new, like, card, as_json)
+    elif name is None:
+        _list_devices(reg, as_json)
+    else:
+        _show_device(reg, name, as_json)
+
+
+def _begin(reg: nbx.Registry, new: str, like: str | None, card: str | None, as_json: bool) -> None:
+    from nbx_registry.cli import newdevice
+
+    unknown = [target for target in present(reg)[0] if target.device is None]
+    if card is not None:
+        target = reg.target(card)
+        if target.live is None:
+            stop(
+                f"{card}: {target.why or 'a product from its file; --card takes a card that is here, like cuda:0'}",
+                FAULT,
+            )
+        if target.device is not None:
+            stop(f"{card} is {target.device.id}, which {target.device.file} describes", USAGE)
+        live = target.live
+    elif len(unknown) > 1 and like is None:
+        stop(f"several cards have no file: {', '.join(t.name for t in unknown)}; say which with --card", USAGE)
+    else:
+        live = unknown[0].live if len(unknown) == 1 and like is None else None
+    model = reg.devices[like] if like is not None else None
+    try:
+        path, count = newdevice.begin(reg.devices, new, live, model)
+    except DuplicateError as error:
+        stop(str(error), USAGE)
+    if as_json:
+        print_json({"id": new, "file": str(path), "facts": count, "card": live.handle if live is not None else None})
         return
+    reported = f", with {count} facts that {live.handle} reports" if live is not None else ""
+    lines(f"{path} is begun{reported}")
+    lines(f"fill in what its data sheet says; then: nbx doctor, and: nbx devices {new}")
+
+
+def present(reg: nbx.Registry) -> tuple[list[Target], list[NbxError]]:
+    """Return the devices present on every runtime, and what is wrong with runtimes whose devices cannot be told."""
+    found: list[Target] = []
+    errors: list[NbxError] = []
+    for runtime in reg.catalog.runtimes:
+        try:
+            found += reg.live(runtime)
+        except NbxError as error:
+            errors.append(error)
+    return found, errors
+
+
+def _list_devices(reg: nbx.Registry, as_json: bool) -> None:
+    here, errors = present(reg)
+    handles: dict[str | None, list[str]] = {}
+    for target in here:
+        handles.setdefault(target.device.id if target.device else None, []).append(target.name)
+    rows = [_device_row(identifier, reg.devices, handles.get(identifier, [])) for identifier in reg.devices]
+    if as_json:
+        print_json(rows)
+        return
+    headings = ("device", "arch", "runtime", "present as", "evidence class")
+    table(headings, [[row[key] for key in ("id", "arch", "runtime", "present", "evidence_class")] for row in rows])
+    for handle in handles.get(None, []):
+        lines(f"{handle}: {reg.target(handle).why}")
+    for error in errors:
+        lines(f"error: {error}", lambda _: "red")
+
+
+def _show_device(reg: nbx.Registry, name: str, as_json: bool) -> None:
     target = reg.target(name)
     device, live = target.device, target.live
     if device is None:
@@ -78,8 +145,30 @@ def devices(context: click.Context, name: str | None, as_json: bool) -> None:
     lines(f"{device.id}: {device.arch} on the runtime {device.runtime!r}, evidence class {device.evidence_class}")
     if live is not None:
         lines(f"present as {live.handle}: {live.name}")
-    rows = [(key, _fact(fact.value), fact.source) for key, fact in sorted(device.facts.items())]
-    table(("fact", "value", "source"), rows)
+    table(("fact", "value", "source"), [(key, _fact(fact.value), _source(fact)) for key, fact in device.facts.items()])
+    if device.facts:
+        lines("")
+        _legend(device)
+
+
+def _source(fact: Fact) -> str:
+    return f"{fact.source} ({fact.read})" if fact.read != "vendor" else fact.source
+
+
+def _legend(device: Device) -> None:
+    """Print the documents behind the tags, how values were read, and what the facts note."""
+    documents = {source.tag: source for fact in device.facts.values() for source in fact.documents}
+    lines("sources:")
+    for tag, source in sorted(documents.items()):
+        lines(f"  {tag}: {source}")
+    lines("read as, where it is not the vendor's own text or code:")
+    for mark in sorted({fact.read for fact in device.facts.values()} - {"vendor"}):
+        lines(f"  {mark}: {READ_WORDS[mark]}")
+    notes = {key: "; ".join(filter(None, (fact.formula, fact.note, fact.date))) for key, fact in device.facts.items()}
+    lines("notes:")
+    for key, note in notes.items():
+        if note:
+            lines(f"  {key}: {note}")
 
 
 @click.command(short_help="List the kernels and what each promises.")

@@ -3,6 +3,8 @@
 In a page, the Python blocks run in order in one namespace. A block that cannot run says why in its info string:
 ``python no-run="needs a GPU"``. In a ``console`` block a line ``$ nbx ...`` is run; it must exit with 0, or with what
 a comment states (``# exits 3``), and print what follows it up to the next ``$``, where ``...`` stands for anything.
+The commands of a page run in order with one folder of the user's, into which a ``yaml`` block goes whose first line is
+the path of a device file: ``# acme/one.yml``.
 """
 
 import doctest
@@ -32,6 +34,7 @@ READ_ONLY = {"text", "yaml", "toml", "json", "mermaid"}
 
 _FENCE = re.compile(r"^```(?P<info>[^\n]*)\n(?P<body>.*?)^```\s*$", re.MULTILINE | re.DOTALL)
 _EXITS = re.compile(r"\s+# exits (\d+)\s*$")
+_DEVICE_FILE = re.compile(r"# ([a-z0-9-]+/[a-z0-9.-]+\.yml)\n")
 _LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")
 
 
@@ -95,31 +98,33 @@ def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.Monke
             exec(compile("\n" * block.line + block.body, str(page), "exec"), namespace)
 
 
-CONSOLE = [
-    pytest.param(command, code, output, id=f"{name(page)}:{command}")
-    for page in PAGES
-    for block in blocks(page)
-    if block.language == "console"
-    for command, code, output in commands(block)
-    if command.startswith("nbx ")
-]
+CONSOLE = {page: [b for b in blocks(page) if b.language in ("console", "yaml")] for page in PAGES}
+CONSOLE = {page: found for page, found in CONSOLE.items() if any(b.language == "console" for b in found)}
 
 
-@pytest.mark.parametrize(("command", "code", "output"), CONSOLE)
-def test_commands_exit_and_print_as_stated(
-    command: str, code: int, output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("page", CONSOLE, ids=name)
+def test_commands_exit_and_print_as_stated(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("NBX_CONFIG_DIR", str(tmp_path))
-    ran = CliRunner().invoke(main, shlex.split(command)[1:])
-    assert ran.exit_code == code, ran.output
-    if output.strip():
-        flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-        checker = doctest.OutputChecker()
-        got = ran.output
-        example = doctest.Example(command, output)
-        assert checker.check_output(output, got, flags), checker.output_difference(example, got, flags)
+    for block in CONSOLE[page]:
+        if block.language == "yaml":
+            if device := _DEVICE_FILE.match(block.body):
+                path = tmp_path / "devices" / device[1]
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(block.body, "utf-8")
+            continue
+        for command, code, output in commands(block):
+            if not command.startswith("nbx "):
+                continue
+            ran = CliRunner().invoke(main, shlex.split(command)[1:])
+            assert ran.exit_code == code, f"line {block.line}: {command}\n{ran.output}"
+            if output.strip():
+                flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+                checker = doctest.OutputChecker()
+                example = doctest.Example(command, output)
+                difference = checker.output_difference(example, ran.output, flags)
+                assert checker.check_output(output, ran.output, flags), difference
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
