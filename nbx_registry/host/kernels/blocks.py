@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from math import prod
 from typing import Any
 
@@ -54,6 +54,29 @@ def in_blocks(
         if blocks.itersize:
             pairs: Any = blocks
             yield from pairs
+
+
+def in_blocks_together(
+    inputs: Sequence[Any], out: Array, dtypes: Sequence[np.dtype[Any]]
+) -> Generator[tuple[Array, ...], None, None]:
+    """Yield blocks of several inputs, broadcast to the shape of ``out``, and of ``out``: one axis each, contiguous.
+
+    ``dtypes`` are those of the blocks, that of ``out`` last. Inputs may be Python scalars. What is written to a block
+    of ``out`` gets there, rounded once to its dtype. Inputs may overlap with ``out`` in any way.
+    """
+    # As in `in_blocks`.
+    op_flags: Any = (*(("readonly", "contig") for _ in inputs), ("writeonly", "contig"))
+    with np.nditer(
+        (*inputs, out),
+        flags=("external_loop", "buffered", "zerosize_ok", "copy_if_overlap"),
+        op_flags=op_flags,
+        op_dtypes=dtypes,
+        casting="unsafe",
+        buffersize=BLOCK,
+    ) as blocks:
+        if blocks.itersize:
+            several: Any = blocks
+            yield from several
 
 
 def as_matrices(*arrays: Array) -> Generator[tuple[Array, ...], None, None]:

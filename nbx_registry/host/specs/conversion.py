@@ -1,0 +1,14 @@
+"""The host's kernel of conversions, as data."""
+
+from __future__ import annotations
+
+from nbx_registry.host.specs.numpy_kernel import numpy_kernel
+
+KERNELS = (
+    numpy_kernel(
+        "astype",
+        "conversion",
+        "numpy.copyto; in blocks where NumPy would round twice, saturating, and from floating to integers.",
+        batch_invariant=True,
+    ),
+)
