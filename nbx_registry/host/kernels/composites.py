@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from nbx_registry.composite import Trace, Traced
+    from nbx_registry.composite import Scalar, Trace, Traced
 
 
 def mean(trace: Trace, x: Traced, *, axis: tuple[int, ...] | None, keepdims: bool) -> Traced:
@@ -19,6 +20,59 @@ def linear(trace: Trace, x: Traced, w: Traced, bias: Traced | None, *, activatio
     y = trace.call("matmul", x, trace.permute(w, (1, 0)))
     if bias is not None:
         y = trace.call("add", y, bias)
-    if activation is not None:
+    if activation in ("gelu", "gelu_tanh"):
         y = trace.call("gelu", y, approximate="tanh" if activation == "gelu_tanh" else "none")
+    elif activation is not None:
+        y = trace.call(activation, y)
     return y
+
+
+def subtract(trace: Trace, x1: Traced | Scalar, x2: Traced) -> Traced:
+    """Add the negative."""
+    return trace.call("add", x1, trace.call("negative", x2))
+
+
+def reciprocal(trace: Trace, x: Traced) -> Traced:
+    """Divide 1."""
+    return trace.call("divide", 1, x)
+
+
+def rsqrt(trace: Trace, x: Traced) -> Traced:
+    """Take the root's reciprocal."""
+    return trace.call("reciprocal", trace.call("sqrt", x))
+
+
+def relu(trace: Trace, x: Traced) -> Traced:
+    """Take the larger of each element and zero."""
+    return trace.call("maximum", x, 0)
+
+
+def sigmoid(trace: Trace, x: Traced) -> Traced:
+    """Compute ``1 / (1 + exp(-x))``: an exponential that overflows is on the way to 0."""
+    return trace.call("reciprocal", trace.call("add", trace.call("exp", trace.call("negative", x)), 1))
+
+
+def silu(trace: Trace, x: Traced) -> Traced:
+    """Multiply by the sigmoid."""
+    return trace.call("multiply", x, trace.call("sigmoid", x))
+
+
+def gelu(trace: Trace, x: Traced, *, approximate: str) -> Traced:
+    """Compute ``x/2 (1 + erf(x / sqrt(2)))``, or the form of tanh."""
+    if approximate == "none":
+        inner = trace.call("erf", trace.call("multiply", x, math.sqrt(0.5)))
+    else:
+        # sqrt(2/pi) x (1 + 0.044715 x^2)
+        square = trace.call("multiply", trace.call("multiply", x, x), 0.044715)
+        steep = trace.call("multiply", x, math.sqrt(2 / math.pi))
+        inner = trace.call("tanh", trace.call("multiply", steep, trace.call("add", square, 1)))
+    return trace.call("multiply", trace.call("multiply", x, 0.5), trace.call("add", inner, 1))
+
+
+def clip(trace: Trace, x: Traced, min: Traced | Scalar | None, max: Traced | Scalar | None) -> Traced:
+    """Take the larger of each element and the lower bound, then the smaller of that and the upper bound."""
+    if min is not None:
+        x = trace.call("maximum", x, min)
+    if max is not None:
+        x = trace.call("minimum", x, max)
+    return x

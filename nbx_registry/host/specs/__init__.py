@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from nbx_registry.host.specs import (
+    activation,
     attention,
     cache,
+    choosing,
+    conversion,
     convolution,
     creation,
     elementwise,
+    exponential,
     fourier,
     indexing,
     layout,
@@ -22,6 +26,10 @@ from nbx_registry.host.specs.numpy_kernel import NUMPY as NUMPY
 
 _FAMILIES = (
     elementwise,
+    exponential,
+    activation,
+    choosing,
+    conversion,
     reduction,
     normalization,
     linalg,

@@ -17,10 +17,10 @@ KERNELS = (
         backend="composite",
         runtimes=(),
         bind="nbx_registry.host.kernels.composites:linear",
-        parts=("matmul@1", "add@1", "gelu@1"),
+        parts=("matmul@1", "add@1", "relu@1", "gelu@1", "silu@1"),
         # In narrower dtypes each part would round once more than the contract allows.
-        when=("x.dtype in (float32, float64)", "activation in (None, 'gelu', 'gelu_tanh')"),
+        when=("x.dtype in (float32, float64)",),
         preference=-10,
-        doc="matmul, add, gelu, on whatever device has kernels for these.",
+        doc="matmul, add, an activation, on whatever device has kernels for these.",
     ),
 )
