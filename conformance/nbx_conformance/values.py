@@ -8,11 +8,12 @@ from __future__ import annotations
 import inspect
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
 import numpy as np
 
+from nbx_registry import dtypes
 from nbx_registry.dtypes import DType
 from nbx_registry.errors import FileError, nearest
 from nbx_registry.rounding import float_format
@@ -186,7 +187,13 @@ def _special(
     ``values`` names them (`SPECIALS`) or gives numbers; ``rate`` is their share; ``rows`` keeps them to those rows
     (the last axis is a row), one in each, cycling through ``values``, at a random column. ``every`` fills the tensor
     with them instead, each so many times in turn: 1 in one operand and their number in the other meet in all pairs.
+    Complex numbers have them in either part.
     """
+    if want.dtype.kind == "complex":
+        halves = replace(want, dtype=dtypes.get(f"float{want.dtype.bits // 2}"))
+        turns = (every, every and every + 1)
+        parts = [_special(halves, values=values, rate=rate, rows=rows, every=turn) for turn in turns]
+        return np.stack(parts, axis=-1).view(want.dtype.numpy)[..., 0]
     result = _normal(want)
     chosen = special_values(want.dtype, SPECIALS if values is None else values)
     flat = result.reshape(-1)
@@ -258,6 +265,64 @@ def _distinct(
     return _cast(np.where(want.rng.random(count) < negative, -1, result).reshape(want.shape), want.dtype)
 
 
+def _listed(want: Wanted, *, values: Sequence[int]) -> Array:
+    """These integers; in the second run in reverse."""
+    count = int(np.prod(want.shape, dtype=np.int64))
+    if count != len(values):
+        raise FileError(f"value strategy 'listed' has {len(values)} values for {count} elements")
+    return _cast(np.array(_in_turn(values, want.repetition), np.int64).reshape(want.shape), want.dtype)
+
+
+def _in_turn(values: Sequence[int], repetition: int) -> list[int]:
+    return list(values) if repetition % 2 == 0 else list(reversed(values))
+
+
+def _pages(
+    want: Wanted,
+    *,
+    below: int,
+    lengths: Sequence[int],
+    page_tokens: int,
+    shared: int = 0,
+    holes: Sequence[int] = (),
+) -> Array:
+    """A block table: a row lists the pages of a sequence of so many tokens, and -1 past its end.
+
+    Pages are below ``below``, in no order, no two alike but for the first ``shared`` of each row, which are those of
+    the longest. ``lengths`` has one for each row; in the second run they are taken in reverse, as `listed` gives them.
+    Of rows that have one, the entries ``holes`` are -1 too.
+    """
+    rows, width = want.shape
+    counts = [min(max(-(-length // page_tokens), 0), width) for length in _in_turn(lengths, want.repetition)]
+    if len(counts) != rows:
+        raise FileError(f"value strategy 'pages' has {len(counts)} lengths for {rows} rows")
+    if sum(counts) > below:
+        raise FileError(f"value strategy 'pages' cannot take {sum(counts)} different pages below {below}")
+    table = np.full((rows, width), -1, np.int64)
+    # The last page is among them, wherever there are any.
+    chosen = want.rng.permutation(below - 1)[: max(sum(counts) - 1, 0)]
+    chosen = want.rng.permutation(np.append(chosen, below - 1)[: sum(counts)])
+    start = 0
+    for row, count in enumerate(counts):
+        table[row, :count] = chosen[start : start + count]
+        start += count
+    longest = int(np.argmax(counts))
+    for row, count in enumerate(counts):
+        table[row, : min(count, shared)] = table[longest, : min(count, shared)]
+        table[row, [hole for hole in holes if hole < count]] = -1
+    return _cast(table, want.dtype)
+
+
+def _spectrum(want: Wanted, *, ends: float = float("nan")) -> Array:
+    """Complex normal values whose first and last imaginary part of a row is ``ends``, which counts for nothing."""
+    if want.dtype.kind != "complex":
+        raise FileError(f"value strategy 'spectrum' is for complex dtypes, not {want.dtype}")
+    values = _normal(want)
+    parts = values.view(np.float32).reshape(*want.shape, 2)
+    parts[..., [0, -1], 1] = ends
+    return values
+
+
 def _mask(
     want: Wanted,
     *,
@@ -308,6 +373,9 @@ STRATEGIES: Final[Mapping[str, Maker]] = {
     "special": _special,
     "index": _index,
     "distinct": _distinct,
+    "listed": _listed,
+    "pages": _pages,
+    "spectrum": _spectrum,
     "mask": _mask,
     "triangular": _triangular,
 }

@@ -8,7 +8,13 @@ from nbx_registry import dtypes
 from nbx_registry.errors import FileError
 from nbx_registry.spec import TensorSpec, parse
 
-NEEDED = {"index": {"below": 5}, "distinct": {"below": 40}, "constant": {"value": 3}}
+NEEDED = {
+    "index": {"below": 5},
+    "distinct": {"below": 40},
+    "constant": {"value": 3},
+    "listed": {"values": list(range(35))},
+    "pages": {"below": 40, "lengths": [0, 5, 17, 16, 112], "page_tokens": 16},
+}
 FLOATS = ["float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2"]
 
 
@@ -16,7 +22,7 @@ def make(text: str, strategy: values.Strategy, repetition: int = 0, seed: int = 
     return values.generate(parse(text), strategy, values.generator(seed, "case", "x", repetition), repetition)
 
 
-@pytest.mark.parametrize("name", sorted(set(values.STRATEGIES) - {"extremes"}))
+@pytest.mark.parametrize("name", sorted(set(values.STRATEGIES) - {"extremes", "spectrum"}))
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_a_strategy_gives_the_shape_and_dtype_and_the_same_values_again(name: str, dtype: str) -> None:
     strategy = {name: NEEDED.get(name, {})}
@@ -83,6 +89,48 @@ def test_distinct_indices_are_distinct_but_for_padding() -> None:
     assert (made >= -1).all()
 
 
+def test_listed_values_come_in_order_and_then_in_reverse() -> None:
+    strategy: values.Strategy = {"listed": {"values": [0, 5, 17]}}
+    assert make("int32[3]", strategy).tolist() == [0, 5, 17]
+    assert make("int32[3]", strategy, 1).tolist() == [17, 5, 0]
+
+
+@pytest.mark.parametrize("repetition", [0, 1])
+def test_a_block_table_lists_different_pages_and_nothing_past_the_end(repetition: int) -> None:
+    lengths = [0, 5, 17, 16, 112]
+    made = make("int32[5, 7]", {"pages": {"below": 40, "lengths": lengths, "page_tokens": 16}}, repetition)
+    counts = [0, 1, 2, 1, 7] if repetition == 0 else [7, 1, 2, 1, 0]
+    assert [int((row >= 0).sum()) for row in made] == counts
+    assert all((row[:count] >= 0).all() for row, count in zip(made, counts, strict=True))
+    pages = made[made >= 0].tolist()
+    assert len(set(pages)) == len(pages) == sum(counts)
+    assert max(pages) == 39
+
+
+def test_sequences_share_their_first_pages_and_tables_have_holes() -> None:
+    strategy = {"pages": {"below": 40, "lengths": [40, 64, 16], "page_tokens": 16, "shared": 2, "holes": [0, 3]}}
+    made = make("int32[3, 5]", strategy)
+    assert (made[:, 0] == -1).all()
+    assert made[0, 1] == made[1, 1] >= 0
+    assert made[:, 2:].tolist() == [[made[0, 2], -1, -1], [made[1, 2], -1, -1], [-1, -1, -1]]
+    assert made[0, 2] != made[1, 2]
+
+
+def test_special_values_come_in_both_parts_of_complex_numbers() -> None:
+    made = make("complex64[7, 129]", "special")
+    for part in (made.real, made.imag):
+        assert np.isnan(part).any()
+        assert np.isinf(part).any()
+    assert np.isfinite(made.real[np.isnan(made.imag)]).any()
+
+
+def test_the_ends_of_a_spectrum_are_what_counts_for_nothing() -> None:
+    made = make("complex64[3, 9]", "spectrum")
+    assert np.isnan(made.imag[:, [0, 8]]).all()
+    assert np.isfinite(made.real).all()
+    assert np.isfinite(made.imag[:, 1:8]).all()
+
+
 def test_a_mask_hides_whole_rows_and_leading_columns() -> None:
     made = make("bool[5, 63]", {"mask": {"empty": [2], "leading": 10}})
     assert not made[2].any()
@@ -97,6 +145,10 @@ def test_a_mask_hides_whole_rows_and_leading_columns() -> None:
         ("float32[3]", {"normal": {"sclae": 2}}, "did you mean 'scale'"),
         ("int32[3]", {"index": {}}, "needs below"),
         ("int32[9]", {"distinct": {"below": 5}}, "9 different indices below 5"),
+        ("int32[9]", {"listed": {"values": [1, 2]}}, "2 values for 9 elements"),
+        ("int32[2, 3]", {"pages": {"below": 9, "lengths": [1], "page_tokens": 4}}, "1 lengths for 2 rows"),
+        ("int32[2, 3]", {"pages": {"below": 3, "lengths": [8, 8], "page_tokens": 4}}, "4 different pages below 3"),
+        ("float32[3]", "spectrum", "for complex dtypes"),
         ("int32[3]", "special", "takes 'extremes'"),
         ("float32[3]", "extremes", "takes 'special'"),
         ("float32[3]", 7, "must be a name"),
