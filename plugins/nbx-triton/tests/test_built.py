@@ -18,7 +18,7 @@ class Case(NamedTuple):
     attributes: dict[str, Any] = {}  # noqa: RUF012 - never written
 
     def __str__(self) -> str:
-        return f"{self.kernel}-{self.tensors[0]}"
+        return f"{self.kernel}-{self.tensors[0] if self.tensors else self.attributes['shape']}"
 
 
 def attention(dtype: str, queries: int, width: int, mask: str | None = None) -> Case:
@@ -75,6 +75,9 @@ CASES = [
     Case("permute_dims/tiles", ["int8[3, 5, 7, 2]"], {"axes": (2, 0, 3, 1), "copy": True}),
     Case("matmul/tiles", ["float16[3, 1, 5, 63, 65]", "float16[7, 1, 65, 33]"]),
     Case("pixel_shuffle/runs", ["bool[2, 12, 63, 129]"], {"r": 2}),
+    Case("random_bits/philox", [], {"shape": (63, 129), "seed": 2**64 - 1, "offset": 3}),
+    Case("uniform/philox", [], {"shape": (1000,), "seed": 7, "dtype": "bfloat16"}),
+    Case("normal/philox", [], {"shape": (1000,), "seed": 7, "offset": 2**63}),
 ]
 
 
@@ -121,6 +124,8 @@ WIDE_CASES = [
     ),
     Case("decode_attention/split", ["float16[64, 64, 128]", *["float16[64, 8, 100000, 128]"] * 2, "float32[100000]"]),
     Case("decode_attention_reduce/rows", ["float32[1000000, 32, 128]", "float32[1000000, 32]", "float32[1000000, 32]"]),
+    Case("uniform/philox", [], {"shape": (65537, 65537), "seed": 7, "dtype": "float16"}),
+    Case("normal/philox", [], {"shape": (3000000000,), "seed": 7}),
 ]
 
 
