@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from nbx_registry.host.kernels.blocks import BLOCK, Array, as_matrices, working
 from nbx_registry.host.kernels.activation import Activation, activation
+from nbx_registry.host.kernels.blocks import BLOCK, Array, as_matrices, working
 from nbx_registry.launch import BindContext, Launch
 from nbx_registry.spec import TensorSpec
 
