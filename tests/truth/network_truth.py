@@ -36,6 +36,43 @@ def layer_norms(compare: Comparer) -> None:
     compare(compare.oracle("layer_norm", x), functional.layer_norm(wide(x), (5,)), "torch", rtol=1e-7)
 
 
+@independent("rms_norm@1")
+def rms_norms(compare: Comparer) -> None:
+    for dtype, shape, scaled in itertools.product(FLOATS, [(63,), (4, 1000), (2, 3, 1), (0, 5)], [False, True]):
+        x, width = values(shape, dtype, scale=2), shape[-1]
+        weight = values((width,), dtype, 1) if scaled else None
+        theirs = functional.rms_norm(wide(x), (width,), None if weight is None else wide(weight), 1e-3)
+        compare(compare.oracle("rms_norm", x, weight, eps=1e-3), theirs, "torch")
+    x = 1e-3 * values((3, 129), "float64")
+    compare(compare.oracle("rms_norm", x), functional.rms_norm(wide(x), (129,), None, 1e-6), "torch")
+    x = values((14, 5), "float32")
+    x[:, 2] = special("float32")
+    compare(compare.oracle("rms_norm", x), functional.rms_norm(wide(x), (5,), None, 1e-6), "torch", rtol=1e-7)
+
+
+@independent("group_norm@1")
+def group_norms(compare: Comparer) -> None:
+    for dtype, shape, (scaled, shifted), groups in itertools.product(
+        FLOATS, [(2, 6), (3, 6, 7), (2, 6, 5, 7), (1, 6, 2, 3, 5)], [(0, 0), (1, 0), (0, 1), (1, 1)], [1, 2, 3, 6]
+    ):
+        if len(shape) == 2 and groups == 6:
+            continue  # torch refuses groups of one element, of which nothing is left but the bias
+        x = values(shape, dtype, scale=2)
+        weight = values((6,), dtype, 1) if scaled else None
+        bias = values((6,), dtype, 2) if shifted else None
+        theirs = functional.group_norm(
+            wide(x), groups, None if weight is None else wide(weight), None if bias is None else wide(bias), 1e-3
+        )
+        compare(compare.oracle("group_norm", x, weight, bias, groups=groups, eps=1e-3), theirs, "torch")
+    large = 1e6 + values((2, 4, 129), "float64")
+    theirs = functional.group_norm(wide(large), 2)
+    compare(compare.oracle("group_norm", large, groups=2), theirs, "torch", atol=1e-9)
+    x = values((14, 2, 5), "float32")
+    x[:, 0, 2] = special("float32")
+    theirs = functional.group_norm(wide(x), 2)
+    compare(compare.oracle("group_norm", x, groups=2), theirs, "torch", rtol=1e-7)
+
+
 @independent("softmax@1")
 def softmaxes(compare: Comparer) -> None:
     for dtype, (shape, axis) in itertools.product(

@@ -43,6 +43,91 @@ def test_layer_norm_at_the_edges() -> None:
     assert large == pytest.approx(np.array([[-1.5, 0, 1.5]]) / np.sqrt(1.5), rel=1e-6)
 
 
+def test_rms_norm_takes_a_weight_or_none() -> None:
+    for rest in ((), (None,), ("bfloat16[7]",)):
+        assert outputs("rms_norm", "bfloat16[2, 3, 7]", *rest) == "bfloat16[2, 3, 7]"
+    assert outputs("rms_norm", "float64[7]", "float64[7]") == "float64[7]"
+
+
+@pytest.mark.parametrize(
+    ("tensors", "words"),
+    [
+        (("float16[2, 7]", "float16[6]"), "axis D of weight is 6, but D of x is 7"),
+        (("float16[2, 7]", "float32[7]"), "weight is float32, but x is float16"),
+        (("int8[2, 7]",), "x is int8, but must be floating"),
+        (("float16[]",), "rank at least 1"),
+    ],
+)
+def test_rms_norm_refuses(tensors: tuple[Any, ...], words: str) -> None:
+    with pytest.raises(SignatureError, match=words):
+        sign("rms_norm", *tensors)
+
+
+def test_rms_norm_at_the_edges() -> None:
+    assert oracle("rms_norm", np.zeros((2, 3)), eps=0.25).tolist() == [[0] * 3] * 2
+    assert oracle("rms_norm", np.array([3.0, 4.0]), np.array([1.0, 10.0]), eps=0.0) == pytest.approx(
+        np.array([3, 40]) / np.sqrt(12.5)
+    )
+    assert np.isnan(oracle("rms_norm", np.array([[1, np.nan, 2]]))).all()
+    infinite = oracle("rms_norm", np.array([[1, -np.inf, 2]]))
+    assert np.isnan(infinite[0, 1])
+    assert infinite[0, [0, 2]].tolist() == [0, 0]
+    assert oracle("rms_norm", np.zeros((3, 0))).shape == (3, 0)
+
+
+def test_group_norm_has_any_number_of_axes_after_the_channels() -> None:
+    for shape in ("[2, 6]", "[2, 6, 5]", "[2, 6, 5, 7]", "[0, 6, 1, 2, 3]"):
+        assert outputs("group_norm", f"float16{shape}", "float16[6]", None, groups=3) == f"float16{shape}"
+    signature = sign("group_norm", "float16[2, 6, 5, 7]", groups=3)
+    assert [signature.value(axis) for axis in "NCM"] == [2, 6, 70]
+
+
+@pytest.mark.parametrize(
+    ("tensors", "groups", "code", "words"),
+    [
+        (("float16[2, 6, 5]",), 4, "CONSTRAINT", r"C % groups == 0 \(C = 6, groups = 4\)"),
+        (("float16[2, 6, 5]",), 0, "CONSTRAINT", r"groups >= 1 \(groups = 0\)"),
+        (("float16[6]",), 2, "SHAPE", r"rank 1 .* must be \[N, C, \.\.\.\]"),
+        (("float16[2, 6, 5]", "float16[5]"), 2, "SHAPE", "axis K of weight is 5, but axis 1 of x, its channels, is 6"),
+        (("float16[2, 6, 5]", None, "float16[7]"), 2, "SHAPE", "axis K of bias is 7"),
+        (("float16[2, 6, 5]", "float16[6]", "float16[5]"), 2, "SHAPE", "axis K of bias is 5, but K of weight is 6"),
+        (("float16[2, 6, 5]", "float32[6]"), 2, "DTYPE", "weight is float32, but x is float16"),
+    ],
+)
+def test_group_norm_refuses(tensors: tuple[Any, ...], groups: int, code: str, words: str) -> None:
+    with pytest.raises(SignatureError, match=words) as caught:
+        sign("group_norm", *tensors, groups=groups)
+    assert caught.value.code == code
+
+
+def test_group_norm_at_the_edges() -> None:
+    x = np.full((1, 4, 3), 7.0)
+    assert oracle("group_norm", x, None, np.arange(4.0), groups=2).tolist() == [[[c] * 3 for c in range(4)]]
+    x = values((1, 4, 3), "float64")
+    x[0, 1, 2] = np.inf
+    found = oracle("group_norm", x, groups=2)
+    assert np.isnan(found[:, :2]).all()
+    assert np.isfinite(found[:, 2:]).all()
+    # One group of everything, and each channel by itself, are what layer_norm says of such rows.
+    x = values((3, 4, 5), "float64")
+    for groups in (1, 2, 4):
+        rows = oracle("layer_norm", x.reshape(3, groups, -1))
+        np.testing.assert_array_equal(oracle("group_norm", x, groups=groups), rows.reshape(x.shape))
+    assert oracle("group_norm", np.zeros((2, 4, 0)), groups=2).shape == (2, 4, 0)
+
+
+@pytest.mark.parametrize(("given", "more"), [((), 0), (("float32[6]",), 1), (("float32[6]", "float32[6]"), 2)])
+def test_operations_of_norms(given: tuple[str, ...], more: int) -> None:
+    signature = sign("group_norm", "float32[2, 6, 5]", *given, groups=3)
+    cost = signature.op.cost(signature)
+    assert (cost.flops, cost.least_flops) == ((5 + more) * 60, (5 + more) * 60)
+    assert (cost.bytes_read, cost.bytes_written) == (4 * (60 + 6 * more), 240)
+    if more < 2:
+        signature = sign("rms_norm", "float32[10, 6]", *given)
+        cost = signature.op.cost(signature)
+        assert (cost.flops, cost.bytes_read, cost.bytes_written) == ((3 + more) * 60, 4 * (60 + 6 * more), 240)
+
+
 def test_softmax_binds_the_extent_of_its_axis() -> None:
     signature = sign("softmax", "float16[2, 3, 7]", axis=1)
     assert signature.axes["L"] == 3

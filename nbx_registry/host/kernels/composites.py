@@ -15,6 +15,24 @@ def mean(trace: Trace, x: Traced, *, axis: tuple[int, ...] | None, keepdims: boo
     return trace.call("divide", total, float(x.spec.size // max(total.spec.size, 1)))
 
 
+def rms_norm(trace: Trace, x: Traced, weight: Traced | None, *, eps: float) -> Traced:
+    """Multiply by the reciprocal root of the mean square, then by the weight."""
+    square = trace.call("mean", trace.call("multiply", x, x), axis=-1, keepdims=True)
+    y = trace.call("multiply", x, trace.call("rsqrt", trace.call("add", square, eps)))
+    return y if weight is None else trace.call("multiply", y, weight)
+
+
+def group_norm(
+    trace: Trace, x: Traced, weight: Traced | None, bias: Traced | None, *, groups: int, eps: float
+) -> Traced:
+    """Normalise the groups as rows; scale and shift channels."""
+    y = trace.reshape(trace.call("layer_norm", trace.reshape(x, (x.shape[0], groups, -1)), eps=eps), x.shape)
+    channels = (-1, *(1,) * (len(x.shape) - 2))
+    if weight is not None:
+        y = trace.call("multiply", y, trace.reshape(weight, channels))
+    return y if bias is None else trace.call("add", y, trace.reshape(bias, channels))
+
+
 def linear(trace: Trace, x: Traced, w: Traced, bias: Traced | None, *, activation: str | None) -> Traced:
     """Multiply by the transposed weight, add the bias, apply the activation."""
     y = trace.call("matmul", x, trace.permute(w, (1, 0)))

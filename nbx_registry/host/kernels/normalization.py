@@ -1,4 +1,4 @@
-"""Normalization: softmax and layer_norm, some rows at a time: all passes but the first find them in the cache."""
+"""Normalization, some rows at a time: all passes but the first find them in the cache."""
 
 from __future__ import annotations
 
@@ -24,13 +24,12 @@ def softmax(context: BindContext) -> Launch:
     def run(x: Array, out: Array) -> None:
         if not last:
             x, out = x.swapaxes(axis, -1), out.swapaxes(axis, -1)
-        with np.errstate(all="ignore"):
-            for part, y, target in _row_blocks(x, out, dtype):
-                np.subtract(part, np.maximum.reduce(part, -1, keepdims=True), y)
-                np.exp(y, y)
-                np.divide(y, np.add.reduce(y, -1, keepdims=True), y)
-                if target is not None:
-                    np.copyto(target, y, casting="unsafe")
+        for part, y, target in _row_blocks(x, out, dtype):
+            np.subtract(part, np.maximum.reduce(part, -1, keepdims=True), y)
+            np.exp(y, y)
+            np.divide(y, np.add.reduce(y, -1, keepdims=True), y)
+            if target is not None:
+                np.copyto(target, y, casting="unsafe")
 
     return Launch(function=run, args=("x", "out"))
 
@@ -48,19 +47,84 @@ def layer_norm(context: BindContext) -> Launch:
         *parameters, out = rest
         scale = parameters[0].astype(dtype, copy=False) if scaled else None
         shift = parameters[-1].astype(dtype, copy=False) if shifted else None
-        with np.errstate(all="ignore"):
-            for part, y, target in _row_blocks(x, out, dtype):
-                mean = np.add.reduce(part, -1, keepdims=True)
-                np.subtract(part, np.divide(mean, count, mean), y)
-                deviation = mean_square(y, count)
-                np.sqrt(np.add(deviation, eps, deviation), deviation)
-                np.multiply(y, np.divide(dtype.type(1), deviation, deviation), y)
-                if scale is not None:
-                    np.multiply(y, scale, y)
-                if shift is not None:
-                    np.add(y, shift, y)
-                if target is not None:
-                    np.copyto(target, y, casting="unsafe")
+        for part, y, target in _row_blocks(x, out, dtype):
+            mean = np.add.reduce(part, -1, keepdims=True)
+            np.subtract(part, np.divide(mean, count, mean), y)
+            deviation = mean_square(y, count)
+            np.sqrt(np.add(deviation, eps, deviation), deviation)
+            np.multiply(y, np.divide(dtype.type(1), deviation, deviation), y)
+            if scale is not None:
+                np.multiply(y, scale, y)
+            if shift is not None:
+                np.add(y, shift, y)
+            if target is not None:
+                np.copyto(target, y, casting="unsafe")
+
+    return Launch(function=run, args=signature.names)
+
+
+def rms_norm(context: BindContext) -> Launch:
+    """Bind rms_norm over the last axis."""
+    signature = context.signature
+    x, weight = signature.operands
+    dtype = working(x.dtype)
+    eps, count = dtype.type(signature.attributes["eps"]), dtype.type(x.shape[-1])
+    mean_square = _mean_square_by_dot if x.shape[-1] <= LONGEST_DOT else _mean_square
+
+    def run(x: Array, *rest: Array) -> None:
+        *parameters, out = rest
+        scale = parameters[0].astype(dtype, copy=False) if weight is not None else None
+        for part, y, target in _row_blocks(x, out, dtype):
+            root = mean_square(part, count)
+            np.sqrt(np.add(root, eps, root), root)
+            np.multiply(part, np.divide(dtype.type(1), root, root), y)
+            if scale is not None:
+                np.multiply(y, scale, y)
+            if target is not None:
+                np.copyto(target, y, casting="unsafe")
+
+    return Launch(function=run, args=signature.names)
+
+
+def group_norm(context: BindContext) -> Launch:
+    """Bind group_norm: a group is a row, as in `layer_norm`; its channels are scaled and shifted one by one."""
+    signature = context.signature
+    x, weight, bias = signature.operands
+    groups, length = signature.attributes["groups"], signature.axes["M"]
+    dtype = working(x.dtype)
+    eps, count = dtype.type(signature.attributes["eps"]), dtype.type(length)
+    channels = signature.axes["C"] // groups
+    rows = signature.axes["N"] * groups
+    scaled, shifted = weight is not None, bias is not None
+    mean_square = _mean_square_by_dot if length <= LONGEST_DOT else _mean_square
+
+    def run(x: Array, *rest: Array) -> None:
+        *parameters, out = rest
+        if out.size == 0:
+            return
+        # [groups, channels of a group, 1]
+        wide = [p.astype(dtype, copy=False).reshape(groups, channels, 1) for p in parameters]
+        source = x.reshape(rows, length)
+        found = out if out.flags.c_contiguous else np.empty(out.shape, out.dtype)
+        start = 0
+        for part, y, target in _row_blocks(source, found.reshape(rows, length), dtype):
+            mean = np.add.reduce(part, -1, keepdims=True)
+            np.subtract(part, np.divide(mean, count, mean), y)
+            deviation = mean_square(y, count)
+            np.sqrt(np.add(deviation, eps, deviation), deviation)
+            np.multiply(y, np.divide(dtype.type(1), deviation, deviation), y)
+            if wide:
+                each = y.reshape(-1, channels, length // channels)
+                group = np.arange(start, start + len(each)) % groups
+                start += len(each)
+                if scaled:
+                    np.multiply(each, wide[0][group], each)
+                if shifted:
+                    np.add(each, wide[-1][group], each)
+            if target is not None:
+                np.copyto(target, y, casting="unsafe")
+        if found is not out:
+            np.copyto(out, found)
 
     return Launch(function=run, args=signature.names)
 

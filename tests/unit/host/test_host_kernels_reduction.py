@@ -208,13 +208,13 @@ def test_softmax_of_views(layout: str, axis: int) -> None:
     check(run("softmax", x, axis=axis), torch.softmax(wide(x), axis), ulp=EXPONENT)
 
 
-@pytest.mark.parametrize("op", ["softmax", "layer_norm"])
+@pytest.mark.parametrize("op", ["softmax", "layer_norm", "rms_norm"])
 @pytest.mark.parametrize("shape", [(0, 63), (3, 0), (2, 0, 5)])
 def test_nothing_is_normalised_to_nothing(op: str, shape: tuple[int, ...]) -> None:
     assert run(op, np.empty(shape, np.float32)).shape == shape
 
 
-@pytest.mark.parametrize("op", ["softmax", "layer_norm"])
+@pytest.mark.parametrize("op", ["softmax", "layer_norm", "rms_norm"])
 @pytest.mark.parametrize("width", [16, 384, 1000])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_a_rows_bits_do_not_depend_on_its_company(op: str, width: int, dtype: str) -> None:
@@ -265,7 +265,7 @@ def test_layer_norm_of_views(layout: str) -> None:
     check(run("layer_norm", x, weight), truth, ulp=2, absolute=2e-6)
 
 
-@pytest.mark.parametrize("op", ["softmax", "layer_norm"])
+@pytest.mark.parametrize("op", ["softmax", "layer_norm", "rms_norm"])
 def test_outputs_with_strides_are_written_in_place(op: str) -> None:
     x = values((33, 65), "float32", 17)
     room = np.full((33, 140), 7.0, np.float32)
@@ -288,3 +288,80 @@ def test_a_row_with_an_infinity_is_nan() -> None:
     found = hosted.run("layer_norm", x)
     assert np.isnan(found[1]).all()
     assert np.isfinite(found[[0, 2]]).all()
+
+
+@pytest.mark.parametrize("width", [1, 129, 20_001])
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("scaled", [False, True])
+def test_rms_norm(dtype: str, width: int, scaled: bool) -> None:
+    x = values((3, 5, width), dtype, 20)
+    weight = values((width,), dtype, 21) if scaled else None
+    truth = torch.nn.functional.rms_norm(wide(x), (width,), None if weight is None else wide(weight), 1e-6)
+    check(run("rms_norm", x, weight), truth, ulp=0.51 if dtype in ("float16", "bfloat16") else 5)
+
+
+def test_rms_norm_of_special_values_and_of_squares_beyond_float16() -> None:
+    x = values((5, 129), "float32", 22)
+    x[0, 3], x[1, 4], x[2, 5] = np.nan, np.inf, -np.inf
+    check(run("rms_norm", x), torch.nn.functional.rms_norm(wide(x), (129,), None, 1e-6), ulp=5)
+    x = values((5, 129), "float16", 22, scale=3000)
+    check(run("rms_norm", x), torch.nn.functional.rms_norm(wide(x), (129,), None, 1e-6), ulp=0.51)
+
+
+GROUPS = [1, 3, 6]
+
+
+@pytest.mark.parametrize("given", ["both", "weight", "bias", "neither"])
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("shape", [(3, 6), (2, 6, 129), (5, 6, 31, 33), (2, 6, 101, 103)])
+def test_group_norm(shape: tuple[int, ...], dtype: str, given: str) -> None:
+    x = values(shape, dtype, 23)
+    weight = values((6,), dtype, 24) if given in ("both", "weight") else None
+    bias = values((6,), dtype, 25) if given in ("both", "bias") else None
+    for groups in GROUPS[: 2 if len(shape) == 2 else 3]:
+        truth = torch.nn.functional.group_norm(
+            wide(x), groups, None if weight is None else wide(weight), None if bias is None else wide(bias), 1e-5
+        )
+        check(
+            run("group_norm", x, weight, bias, groups=groups),
+            truth,
+            ulp=0.51 if dtype in ("float16", "bfloat16") else 2,
+            absolute=1e-14 if dtype == "float64" else 4e-6,
+        )
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_group_norm_of_views(layout: str, dtype: str) -> None:
+    x = laid_out(values((4, 6, 5, 33), dtype, 26), layout)
+    weight = laid_out(values((6,), dtype, 27), "strided")
+    truth = torch.nn.functional.group_norm(wide(x), 3, wide(weight))
+    ulp, absolute = (2, 2e-6) if dtype == "float32" else (0.51, 0)
+    check(run("group_norm", x, weight, groups=3), truth, ulp=ulp, absolute=absolute)
+    room = np.zeros((*x.shape[:-1], 66), x.dtype)
+    run("group_norm", x, weight, groups=3, out=room[..., ::2])
+    check(room[..., ::2], truth, ulp=ulp, absolute=absolute)
+    assert not room[..., 1::2].any()
+
+
+def test_group_norm_of_channels_last_and_of_groups_with_a_large_mean() -> None:
+    x = (values((2, 31, 33, 8), "float64", 28) + 3000).astype(np.float32).transpose(0, 3, 1, 2)
+    truth = torch.nn.functional.group_norm(wide(x), 2)
+    found = run("group_norm", x, groups=2)
+    check(found, truth, absolute=3e-4)
+    # A difference of mean squares would be off by whole numbers.
+    assert abs(float(found.std()) - 1) < 1e-4
+
+
+@pytest.mark.parametrize("shape", [(0, 6, 5), (2, 6, 0), (2, 0, 5)])
+def test_groups_of_nothing(shape: tuple[int, ...]) -> None:
+    assert run("group_norm", np.empty(shape, np.float32), groups=3).shape == shape
+
+
+@pytest.mark.parametrize("pixels", [9, 3000])
+def test_an_images_bits_do_not_depend_on_its_company(pixels: int) -> None:
+    x, weight = values((50, 6, pixels), "float32", 29), values((6,), "float32", 30)
+    together = run("group_norm", x, weight, groups=2)
+    for image in (0, 17, 49):
+        alone = run("group_norm", x[image : image + 1], weight, groups=2)
+        np.testing.assert_array_equal(alone[0], together[image])
