@@ -161,11 +161,14 @@ def _legend(device: Device) -> None:
     lines("sources:")
     for tag, source in sorted(documents.items()):
         lines(f"  {tag}: {source}")
-    lines("read as, where it is not the vendor's own text or code:")
-    for mark in sorted({fact.read for fact in device.facts.values()} - {"vendor"}):
+    marks = sorted({fact.read for fact in device.facts.values()} - {"vendor"})
+    if marks:
+        lines("read as, where it is not the vendor's own text or code:")
+    for mark in marks:
         lines(f"  {mark}: {READ_WORDS[mark]}")
     notes = {key: "; ".join(filter(None, (fact.formula, fact.note, fact.date))) for key, fact in device.facts.items()}
-    lines("notes:")
+    if any(notes.values()):
+        lines("notes:")
     for key, note in notes.items():
         if note:
             lines(f"  {key}: {note}")
