@@ -1,4 +1,4 @@
-"""Attention: scaled_dot_product_attention, decode_attention, decode_attention_reduce."""
+"""Attention on whole sequences: scaled_dot_product_attention, rotary_embedding."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from nbx_registry.dtypes import DType
 from nbx_registry.errors import SignatureError
 from nbx_registry.infer import broadcast_to
 from nbx_registry.op import op
-from nbx_registry.rounding import round_to_float
 from nbx_registry.signature import Signature
 from nbx_registry.spec import TensorSpec
 from nbx_registry.tolerance import FLUSHED, SLACK, roundoff, steps
@@ -203,172 +202,96 @@ def scaled_dot_product_attention(
     return attend(scores, repeat_heads(v, q.shape[1]))
 
 
-# decode_attention -----------------------------------------------------------------------------------------------------
+# rotary_embedding -----------------------------------------------------------------------------------------------------
 
 
-def cost_decode_attention(signature: Signature) -> Cost:
-    """Two products over all keys, in the cache's dtype."""
-    q, k, v, _ = signature.operands
-    batch, heads, width = q.shape
-    return default_cost(signature, flops=2 * batch * heads * k.shape[2] * (width + v.shape[3]), dtype=k.dtype)
+def halves(x: Array, interleaved: bool) -> tuple[Array, Array]:
+    """Return views of the first and the second members of the pairs that are rotated, [..., D / 2] each."""
+    width = x.shape[-1] // 2
+    return (x[..., 0::2], x[..., 1::2]) if interleaved else (x[..., :width], x[..., width:])
 
 
-def round_query(q: Array, dtype: DType | None) -> Array:
-    """Return the query in the dtype it is rounded to on load; for float16 finite values saturate."""
-    if dtype is None:
-        return q
-    return np.where(np.isinf(q), q, round_to_float(q, dtype, saturate=dtype.name == "float16"))
+def cost_rotary_embedding(signature: Signature) -> Cost:
+    """Two products and a sum an element; of the tables the rows that are named, as for `embedding`."""
+    x, position, cos, sin = signature.operands
+    (out,) = signature.outputs
+    rows, width = cos.shape
+    named = min(rows, position.distinct)
+    return default_cost(
+        signature,
+        flops=3 * x.size,
+        bytes_read=x.nbytes + position.nbytes + 2 * cos.dtype.nbytes(position.size * width),
+        least_bytes=x.distinct_bytes
+        + position.distinct_bytes
+        + sum(min(table.distinct_bytes, table.dtype.nbytes(named * width)) for table in (cos, sin))
+        + out.nbytes,
+    )
 
 
-def magnitude_decode_attention(
-    signature: Signature,
-    q: Array,
-    k: Array,
-    v: Array,
-    bias: Array | None,
-    *,
-    scale: float | None,
-    q_dtype: DType | None,
+def magnitude_rotary_embedding(
+    signature: Signature, x: Array, position: Array, cos: Array, sin: Array, *, interleaved: bool
 ) -> Array:
-    """Return what the roundings of scores, weights and sums are relative to."""
-    q = round_query(q, q_dtype)[:, :, None]
-    factor = default_scale(scale, q.shape[-1])
-    sizes = score(np.abs(q), np.abs(k), None if bias is None else np.abs(bias), False, abs(factor))
-    rounded = rounded_weights(signature.tensor("v").dtype)
-    values = repeat_heads(v, q.shape[1])
-    return attention_magnitude(score(q, k, bias, False, factor), sizes, values, q.shape[-1], rounded)[:, :, 0]
-
-
-@op(
-    "decode_attention@1(q: F1[B, Hq, D], k: F2[B, Hkv, T, D], v: F2[B, Hkv, T, Dv], bias: F3[T]? = None, *,"
-    " scale: float? = None, q_dtype: dtype? = None) -> F1[B, Hq, Dv]",
-    require=("Hq % Hkv == 0", "q_dtype in (None, k.dtype)"),
-    cost=cost_decode_attention,
-    unit="matrix",
-    accumulation="2",
-    magnitude=magnitude_decode_attention,
-)
-def decode_attention(
-    q: Array, k: Array, v: Array, bias: Array | None, *, scale: float | None, q_dtype: DType | None
-) -> Array:
-    """Attend with one query a sequence to a cache of keys and values.
-
-    ``softmax(scale q k^T + bias) v``, head by head.
-
-    Parameters
-    ----------
-    q : floating [B, Hq, D]
-    k, v : floating [B, Hkv, T, D] and [B, Hkv, T, Dv]
-        With strides of their own: a prefix of a larger buffer is read in place, and nothing past T. Hq is a multiple of
-        Hkv; query head h reads head h div (Hq / Hkv).
-    bias : floating [T], optional
-        Added to the scaled products; -inf hides a key.
-    scale : float or None
-        D^-0.5 unless given.
-    q_dtype : dtype or None
-        Round ``q`` to it on load: the cache's dtype or nothing. To float16 finite values saturate.
-
-    Returns
-    -------
-    the dtype of ``q``, [B, Hq, Dv]
-        A query that sees no key (T = 0, all scores -inf) gives 0. Scores, softmax, sums and partial results are in
-        float32 (float64 where ``q`` is float64); with a 16-bit cache the weights may be rounded to its dtype before
-        they meet v. Hidden values must be finite.
-
-    Raises
-    ------
-    SignatureError
-        For extents or dtypes that differ, Hq no multiple of Hkv, a ``q_dtype`` that is not the cache's.
-
-    Notes
-    -----
-    Kernels split the keys and join the parts by `decode_attention_reduce`: Dao et al., "Flash-Decoding for long-context
-    inference", 2023. ``flops`` counts the two products.
-    """
-    q = round_query(q, q_dtype)[:, :, None]
-    scores = score(q, k, bias, False, default_scale(scale, q.shape[-1]))
-    return attend(scores, repeat_heads(v, q.shape[1]))[:, :, 0]
-
-
-# decode_attention_reduce ----------------------------------------------------------------------------------------------
-
-
-def infer_decode_attention_reduce(signature: Signature) -> TensorSpec:
-    """Infer the output in the dtype asked for."""
-    (o, _, _), dtype = signature.operands, signature.attributes["dtype"]
-    if not dtype.floating:
-        raise SignatureError(f"decode_attention_reduce: dtype is {dtype.name}, but must be floating", code="DTYPE")
-    return TensorSpec(dtype, (o.shape[0], o.shape[2]))
-
-
-def magnitude_decode_attention_reduce(signature: Signature, o: Array, m: Array, l: Array, *, dtype: DType) -> Array:  # noqa: E741
-    """Return the weighted magnitudes of both sums over l; a weight is off by its exponent and by S rescalings."""
-    out = np.zeros((o.shape[0], o.shape[2]))
-    for row in range(o.shape[0]):
-        seen = m[row] != -np.inf
-        if seen.any():
-            depth = np.max(m[row][seen]) - m[row][seen]
-            weights = np.exp(-depth)
-            off = weights * (2 * depth + 4 * steps(o.shape[1]) + 8)
-            total = np.sum(weights * l[row][seen])
-            below = np.sum(off * np.abs(l[row][seen])) / total
-            values = np.abs(o[row][seen])
-            out[row] = (off @ values + below * np.abs(weights @ o[row][seen])) / np.abs(total)
-            out[row] += FLUSHED * np.sum(values, axis=0) / np.abs(total)
+    """Return the sum of the magnitudes of both products."""
+    out = np.empty(x.shape)
+    (first, second), (left, right) = halves(np.abs(x), interleaved), halves(out, interleaved)
+    c, s = np.abs(cos)[position][:, None], np.abs(sin)[position][:, None]
+    left[...] = first * c + second * s
+    right[...] = second * c + first * s
     return out
 
 
 @op(
-    "decode_attention_reduce@1(o: float32[R, S, Dv], m: float32[R, S], l: float32[R, S], *, dtype: dtype = 'float32')"
-    " -> F[R, Dv]",
-    infer=infer_decode_attention_reduce,
-    flops="2 * R * S * Dv",
+    "rotary_embedding@1(x: F1[B, H, T, D], position: I[B, T], cos: F2[P, R], sin: F2[P, R], *,"
+    " interleaved: bool = False) -> F1[B, H, T, D]",
+    require=(
+        "D % 2 == 0",
+        "D == 2 * R",
+        "position.dtype in (int32, int64)",
+        "cos.dtype in (float32, x.dtype)",
+    ),
+    cost=cost_rotary_embedding,
     accumulation="2",
-    magnitude=magnitude_decode_attention_reduce,
+    magnitude=magnitude_rotary_embedding,
+    index_bounds={"position": "P"},
 )
-def decode_attention_reduce(o: Array, m: Array, l: Array, *, dtype: DType) -> Array:  # noqa: E741
-    """Join the parts that split attention left: R rows of S splits.
+def rotary_embedding(x: Array, position: Array, cos: Array, sin: Array, *, interleaved: bool) -> Array:
+    """Rotate pairs of elements by angles that grow with the position: rotary position embedding.
 
-    From m = -inf, acc = l = 0, for s ascending: M = max(m, m_s), skipped if that is -inf; acc = e^(m - M) acc +
-    e^(m_s - M) o_s, l likewise, m = M. The result is acc / l, or 0 where l = 0.
+    A pair (a, b) of token t becomes ``(a cos - b sin, b cos + a sin)``; pair i takes ``cos[position[b, t], i]`` and
+    ``sin`` likewise.
 
     Parameters
     ----------
-    o : float32 [R, S, Dv]
-        The sums of p v of each split, not normalised.
-    m : float32 [R, S]
-        The largest score of each split; -inf where it is empty. Never NaN or +inf.
-    l : float32 [R, S]
-        The sum of p of each split; 0 where it is empty.
-    dtype : floating dtype
-        Of the result.
+    x : floating [B, H, T, D]
+        Queries or keys; D is even.
+    position : int32 or int64 [B, T]
+        Rows of the tables, from 0 to P - 1. Outside: refused by name where they are on the host, out of contract on a
+        device.
+    cos, sin : float32 or the dtype of ``x``, [P, D / 2]
+        Row p holds cosines and sines of p times each pair's frequency, usually ``10000^(-2i / D)``.
+    interleaved : bool
+        Pairs are neighbours, (2i, 2i + 1), as in GPT-J; else they are half of D apart, (i, i + D / 2), as in GPT-NeoX
+        and Llama.
 
     Returns
     -------
-    ``dtype`` [R, Dv]
-        Accumulated in float32, rounded once.
+    the shape and dtype of ``x``
+        Computed in float32 (float64 in float64), rounded once.
 
     Raises
     ------
     SignatureError
-        For extents that differ, and for a ``dtype`` that is not floating.
+        For extents that differ, an odd D, tables of another width or dtype; for a position out of range on the host,
+        with the position and P.
 
     Notes
     -----
-    Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018 (arXiv:1805.02867).
+    Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021 (arXiv:2104.09864).
     """
-    rows, splits, width = o.shape
-    out = np.zeros((rows, width))
-    for row in range(rows):
-        largest, acc, total = -np.inf, np.zeros(width), 0.0
-        for s in range(splits):
-            new = max(largest, m[row, s])
-            if new == -np.inf:
-                continue
-            kept, added = np.exp(largest - new), np.exp(m[row, s] - new)
-            acc = kept * acc + added * o[row, s]
-            total = kept * total + added * l[row, s]
-            largest = new
-        if total != 0:
-            out[row] = acc / total
+    out = np.empty(x.shape)
+    for b, h, t in np.ndindex(x.shape[:3]):
+        (first, second), (left, right) = halves(x[b, h, t], interleaved), halves(out[b, h, t], interleaved)
+        c, s = cos[position[b, t]], sin[position[b, t]]
+        left[...] = first * c - second * s
+        right[...] = second * c + first * s
     return out

@@ -1,4 +1,4 @@
-"""The paged cache that attention reads: paged_kv_append."""
+"""The paged cache that attention reads: paged_kv_append, paged_kv_append_step, paged_lens_advance."""
 
 from __future__ import annotations
 
@@ -71,3 +71,106 @@ def paged_kv_append(new: Array, slot: Array, pool: Array, *, saturate: bool) -> 
             page, position = divmod(place, pool.shape[2])
             pool[page, :, position] = round_to_float(new[n], dtype, saturate=saturate).astype(pool.dtype)
     return pool
+
+
+def cost_paged_kv_append_step(signature: Signature) -> Cost:
+    """One row a sequence and pool, and one entry of its table, all taken to be written; the pools may be far larger."""
+    k_new, v_new, k_pool, v_pool, table, lens = signature.operands
+    written = k_pool.dtype.nbytes(k_new.size) + v_pool.dtype.nbytes(v_new.size)
+    entries = table.dtype.nbytes(lens.size if table.size else 0)
+    least_entries = min(entries, table.distinct_bytes)
+    return default_cost(
+        signature,
+        bytes_read=k_new.nbytes + v_new.nbytes + lens.nbytes + entries,
+        bytes_written=written,
+        least_bytes=k_new.distinct_bytes + v_new.distinct_bytes + lens.distinct_bytes + least_entries + written,
+    )
+
+
+@op(
+    "paged_kv_append_step@1(k_new: F1[B, Hkv, D], v_new: F1[B, Hkv, Dv], k_pool: mut F2[pages, Hkv, page_tokens, D],"
+    " v_pool: mut F2[pages, Hkv, page_tokens, Dv], block_table: int32[B, max_pages], lens: int32[B], *,"
+    " saturate: bool = False) -> ()",
+    cost=cost_paged_kv_append_step,
+    exact=True,
+    index_bounds={"block_table": ("-2**31", "pages")},
+)
+def paged_kv_append_step(
+    k_new: Array, v_new: Array, k_pool: Array, v_pool: Array, block_table: Array, lens: Array, *, saturate: bool
+) -> tuple[Array, Array]:
+    """Write the next key and value of each sequence behind its last ones: one step of decoding.
+
+    Sequence b has ``lens[b]`` tokens, so the new one goes to position ``lens[b] mod page_tokens`` of page
+    ``block_table[b, lens[b] div page_tokens]``. No value of the host takes part: a recorded graph replays it.
+    `paged_lens_advance` follows.
+
+    Parameters
+    ----------
+    k_new, v_new : floating [B, Hkv, D] and [B, Hkv, Dv]
+    k_pool, v_pool : floating [pages, Hkv, page_tokens, D] and [pages, Hkv, page_tokens, Dv], written in place
+        Nothing else of them changes.
+    block_table : int32 [B, max_pages]
+        The pages of each sequence. Below 0 there is no page: nothing is written. A page beyond the pool is refused by
+        name where the table is on the host, out of contract on a device; so are two sequences at one place.
+    lens : int32 [B]
+        Below 0, or beyond what the table reaches: nothing is written.
+    saturate : bool
+        Clamp numbers beyond the pools' dtype, infinities too, to its largest.
+
+    Returns
+    -------
+    nothing
+        What is written is rounded once, to nearest even, as `paged_kv_append` does.
+
+    Raises
+    ------
+    SignatureError
+        For extents or dtypes that differ; for a page beyond the pool on the host, with the page and the pool's pages.
+
+    Notes
+    -----
+    Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention", 2023
+    (arXiv:2309.06180).
+    """
+    page_tokens = k_pool.shape[2]
+    for b, length in enumerate(lens.tolist()):
+        if not 0 <= length < block_table.shape[1] * page_tokens:
+            continue
+        page = block_table[b, length // page_tokens]
+        if page >= 0:
+            for new, pool in ((k_new, k_pool), (v_new, v_pool)):
+                rounded = round_to_float(new[b], dtypes.of_numpy(pool.dtype), saturate=saturate)
+                pool[page, :, length % page_tokens] = rounded.astype(pool.dtype)
+    return k_pool, v_pool
+
+
+@op(
+    "paged_lens_advance@1(lens: mut int32[B], *, n: int = 1) -> ()",
+    require="-2**31 <= n and n < 2**31",
+    flops="lens.size",
+    exact=True,
+)
+def paged_lens_advance(lens: Array, *, n: int) -> Array:
+    """Count the tokens that every sequence has gained: ``lens[b] += n``.
+
+    Follows `paged_kv_append_step` in stream order; lengths stay where they are, so that a recorded graph goes on from
+    where its last replay ended.
+
+    Parameters
+    ----------
+    lens : int32 [B], written in place
+        Every one is advanced, those too for which nothing was written.
+    n : int
+        Of 32 bits; negative to take tokens back.
+
+    Returns
+    -------
+    nothing
+        Sums wrap around in 32 bits.
+
+    Raises
+    ------
+    SignatureError
+        For another dtype, and for n of more than 32 bits.
+    """
+    return lens + np.int32(n)
