@@ -23,7 +23,8 @@ def describe(what: str, value: Any, places: set[str], is_list: bool) -> Operand:
         return parse(value)
     if value is None or isinstance(value, TensorSpec):
         return value
-    if isinstance(value, WEAK):
+    # NumPy's float64 is one of Python's floats too, and an array of rank 0 all the same.
+    if type(value) in WEAK:
         return weak_spec(value)
     adapter = interop.adapter(value)
     if adapter is None:

@@ -25,6 +25,7 @@ from nbx_registry.interop.numpy_arrays import NumpyAdapter
 from nbx_registry.op import Op
 from nbx_registry.operands import make_call
 from nbx_registry.param import Param
+from nbx_registry.policy import check_asked
 from nbx_registry.signature import Signature
 from nbx_registry.spec import TensorSpec, weak_spec
 
@@ -86,12 +87,16 @@ class Dispatcher:
                 key.append(name)
                 key.append(_attribute_key(value))
         if device is not None or kernel is not None or require is not None:
+            check_asked(device, kernel, require)
             key += ("policy", device, kernel, require)
         found = tuple(key)
         call = self._calls.get(found)
         if call is None:
             taken = tuple(map(_take, args))
             if any(a is not b for a, b in zip(taken, args, strict=True)):
+                for param, array in zip(self.op.tensors, args, strict=False):
+                    if param.mutable:
+                        self._check_ours(param.name, array)
                 return self.prepare(taken, attributes, out, device, kernel, require)
             call = self._make(args, attributes, out, device, kernel, require)
             with self._lock:
@@ -197,6 +202,12 @@ class Dispatcher:
                 if not adapter.writable(array):
                     raise SignatureError(f"{self.op.name}: {name} is written in place, but it is read-only")
 
+    def _check_ours(self, name: str, array: Any) -> None:
+        """Refuse to write the arrays of a library that are only read here."""
+        error = interop.only_read(array, f"{self.op.name}: {name}")
+        if error is not None:
+            raise error
+
     def _outs(self, out: Any) -> list[tuple[Any, Adapter]]:
         """Return each array of ``out=`` with its adapter."""
         name, expected = self.op.name, len(self.op.outputs)
@@ -208,6 +219,8 @@ class Dispatcher:
             raise SignatureError(f"{name} has {expected} outputs; out= gives {len(given)}")
         if several and expected == 1:
             raise SignatureError(f"{name} has one output: give out= the array itself, not a tuple of it")
+        for array in given:
+            self._check_ours("out=", array)
         adapters = [self._adapter("out=", array) for array in given]
         found = [(array, adapter) for array, adapter in zip(given, adapters, strict=True) if adapter is not None]
         if len(found) != expected:

@@ -142,10 +142,7 @@ class Tensor:
         if self.device == "cpu" and not self.dtype.packed:
             return self.host_array()
         # What lies between strided elements comes along: one copy, and no kernel to gather.
-        if self.dtype.packed:
-            array = self.unpacked()
-        else:
-            array = _restrided(self.span().view(self.dtype.numpy), self.spec)
+        array = self.unpacked() if self.dtype.packed else _restrided(self.span().view(self.dtype.numpy), self.spec)
         return array if self.spec.contiguous else array.copy()
 
     def unpacked(self) -> np.ndarray:
@@ -397,15 +394,19 @@ def from_dlpack(x: Any) -> Tensor:
             # Exporters from before DLPack 1.0 know no max_version.
             exported = x.__dlpack__(**exchange)
         words, dtype, place = capsule.read(exported)
+        reader = adapter(words)
+        assert reader is not None
+        seen = reader.spec(words)
     except SignatureError as error:
         raise SignatureError(f"{what}: {error}") from error
     except NbxError:
         raise
     except Exception as error:
-        raise SignatureError(f"{what} cannot be read through DLPack: {type(error).__name__}: {error}") from error
-    reader = adapter(words)
-    assert reader is not None
-    seen = reader.spec(words)
+        deleted = getattr(x, "is_deleted", None)
+        reason = f"{type(error).__name__}: {error}; give numpy.asarray(x)"
+        if callable(deleted) and deleted():
+            reason = "it has been deleted"
+        raise SignatureError(f"{what} cannot be read through DLPack: {reason}") from error
     spec = TensorSpec(dtype, seen.shape, seen.strides)
     buffer = Borrowed(reader.address(words), dtype.nbytes(spec.extent), index, words)
     return Tensor(buffer, spec, place, runtime, readonly=True)

@@ -90,7 +90,7 @@ def place_of(device: Any) -> str:
     name = _PLACES.get(kind)
     if name is None or index < 0:
         raise SignatureError(
-            f"a DLPack tensor on device type {kind}, index {index}, cannot be read; copy it to the host"
+            f"a DLPack tensor on device type {kind}, index {index} cannot be read; copy it to the host"
         )
     return name if name == "cpu" else f"{name}:{index}"
 
@@ -129,7 +129,7 @@ def read(capsule: Any) -> tuple[np.ndarray, DType, str]:
         )
     if dtype.packed and versioned is not None and versioned.flags & _PADDED:
         raise SignatureError(
-            f"a DLPack tensor of {dtype.name} is padded to one element a byte; give it packed, or as int8"
+            f"a DLPack tensor of {dtype.name} is padded, one element a byte; give it packed or as int8"
         )
     place = place_of((tensor.device.type, tensor.device.index))
     _check_memory(tensor, dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -38,9 +38,27 @@ def not_a_tensor(x: object, name: str) -> SignatureError:
             f"{name} is a {kind.__name__}, and no array: its dtype is anybody's guess;"
             f" give numpy.asarray({it}, dtype='float32') or nbx.asarray({it}, 'bfloat16')"
         )
+    tracer = getattr(getattr(sys.modules.get("jax"), "core", None), "Tracer", None)
+    if tracer is not None and issubclass(kind, tracer):
+        return SignatureError(
+            f"{name} is traced by jax ({kind.__qualname__}) and has no memory: call the op outside of jit, vmap, grad,"
+            " or through jax.pure_callback"
+        )
     return SignatureError(
         f"{name} is a {kind.__module__}.{kind.__qualname__}, and no array: give a NumPy array, a torch tensor,"
         " a CuPy array, an nbx.Tensor, or an object with __dlpack__"
+    )
+
+
+def only_read(x: object, name: str) -> SignatureError | None:
+    """Return the error for ``x``, given where ``name`` is written, if its library's arrays are only read here."""
+    found = adapter(x)
+    if found is None or not found.foreign:
+        return None
+    kind: type[Any] = type(x)
+    return SignatureError(
+        f"{name} is written, but arrays of {kind.__module__}.{kind.__qualname__} are only read here (through DLPack);"
+        " give a NumPy array, a torch tensor, a CuPy array or an nbx.Tensor"
     )
 
 
@@ -51,6 +69,7 @@ def _find(kind: type[Any]) -> Adapter | None:
     if issubclass(kind, np.ma.MaskedArray):
         raise SignatureError("numpy.ma.MaskedArray carries a mask that no kernel reads; give x.filled(value)")
     if issubclass(kind, np.ndarray):
+        _check_plain(cast("type[Any]", kind))
         found = NumpySubclassAdapter()
     elif issubclass(kind, np.generic):
         found = NumpyScalarAdapter()
@@ -67,6 +86,16 @@ def _find(kind: type[Any]) -> Adapter | None:
     if found is not None:
         _BY_TYPE[kind] = found
     return found
+
+
+def _check_plain(kind: type[Any]) -> None:
+    """Refuse subclasses of arrays that mean more than their elements: units, other products."""
+    protocols = ("__array_ufunc__", "__array_function__")
+    own = [name for name in protocols if getattr(kind, name) is not getattr(np.ndarray, name)]
+    if own or issubclass(kind, np.matrix):
+        why = f"has a {own[0]} of its own" if own else "multiplies as matrices do"
+        name = f"{kind.__module__}.{kind.__qualname__}"
+        raise SignatureError(f"{name} {why}, which no kernel knows; give numpy.asarray(x)")
 
 
 def _torch(kind: type, torch: Any) -> Adapter:

@@ -24,15 +24,16 @@ def _key_of(torch: Any) -> Callable[[Any], tuple[Any, ...]]:
         try:
             # Asking whether it is contiguous costs half of asking for the strides; extents then settle them.
             strides = x.is_contiguous() or x.stride()
+            shape = x.shape
         except RuntimeError:
-            # A layout without strides (sparse, nested): `spec` refuses it.
-            strides = None
+            # A layout without strides (sparse) or without a shape (nested): `spec` refuses it.
+            strides = shape = None
         index = x.get_device()
         # Refused or unresolved tensors are told apart here, so that an accepted key needs no look at them. (A build of
         # torch knows one kind of accelerator: an index of 0 or more says which device it is.)
         return (
             dtype,
-            x.shape,
+            shape,
             strides,
             index if index >= 0 else x.device,
             x.requires_grad or x.is_neg() or (dtype is complex64 and x.is_conj()),
@@ -73,21 +74,40 @@ class TorchAdapter:
         self._from_table[dtype] = theirs
         return theirs
 
+    def _wrapped(self, x: Any) -> bool:
+        """Whether ``x`` has no memory of its own: functorch's wrappers, and those of functionalisation."""
+        functorch = getattr(self._torch._C, "_functorch", None)
+        return (functorch is not None and functorch.is_functorch_wrapped_tensor(x)) or (
+            self._torch._is_functional_tensor(x)
+        )
+
     def take(self, x: Any) -> Any:
         return x
 
     def spec(self, x: Any, *, measure_align: bool = False) -> TensorSpec:
+        if x.is_nested:
+            raise SignatureError("a nested torch tensor has rows of several lengths; give them one by one, or padded")
         what = f"torch tensor of shape {list(x.shape)}"
         if x.layout is not self._strided:
             raise SignatureError(f"{what} has layout {x.layout}; give x.to_dense()")
         if x.requires_grad:
             raise SignatureError(f"{what} requires grad, and no gradient is recorded here; give x.detach()")
+        if self._wrapped(x):
+            raise SignatureError(
+                f"{what} stands for others under a transform of torch.func, which does not see through to kernels;"
+                " call the op outside of it"
+            )
+        if x.is_quantized:
+            raise SignatureError(f"{what} is quantized ({x.dtype}); give x.int_repr() or x.dequantize()")
         if x.is_neg() or x.is_conj():
             raise SignatureError(f"{what} is a lazy negation or conjugate; give x.resolve_neg() or x.resolve_conj()")
         dtype = self._to_table.get(x.dtype)
         if dtype is None:
             dtype = next((d for d in dtypes.TABLE.values() if self._learn(d) is x.dtype), None)
         if dtype is None:
+            name = str(x.dtype).removeprefix("torch.")
+            if name.removesuffix("_x2") in dtypes.TABLE:
+                raise SignatureError(f"{what} has dtype {x.dtype}, which torch packs in its own way; give nbx.Tensor")
             raise SignatureError(f"{what} has dtype {x.dtype}, not in the dtype table ({', '.join(dtypes.TABLE)})")
         self.place(x)
         align = alignment(x.data_ptr()) if measure_align else 16
@@ -119,10 +139,11 @@ class TorchAdapter:
         try:
             address = x.data_ptr()
         except RuntimeError:
-            # Another layout under the key of a strided tensor.
+            # Another layout, or a tensor that stands for others, under the key of a strided one.
             self.spec(x)
             raise
         if address == 0 and x.numel():
+            self.spec(x)
             raise SignatureError(f"torch tensor of shape {list(x.shape)} has no memory: its storage is gone")
         return address
 

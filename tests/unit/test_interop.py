@@ -129,9 +129,26 @@ REFUSED = {
     "negation": (lambda: torch.zeros(3, dtype=torch.complex64).conj().imag, "resolve_neg"),
     "complex128": (lambda: torch.zeros(3, dtype=torch.complex128), "complex128"),
     "meta": (lambda: torch.zeros(3, device="meta"), "on meta"),
+    "text": (lambda: np.array(["a"]), "dtype <U1, not in the dtype table"),
+    "dates": (lambda: np.array(["2020-01-01"], "M8[D]"), r"datetime64\[D\], not in the dtype table"),
+    "raw": (lambda: np.zeros(3, "V4"), "V4, not in the dtype table"),
+    "complex128 of numpy": (lambda: np.zeros(3, complex), "complex128, not in the dtype table"),
+    "rows of another layout": (lambda: torch.eye(3).to_mkldnn(), r"_mkldnn.*to_dense\(\)"),
+    "quantized": (lambda: torch.quantize_per_tensor(torch.zeros(3), 0.1, 0, torch.quint8), r"quint8.*int_repr\(\)"),
+    "nested": (lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), "nested torch tensor"),
+    "jagged": (
+        lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
+        "NestedTensor wraps other tensors",
+    ),
+    "four bits of torch": (
+        lambda: torch.empty(3, dtype=torch.uint4),
+        r"torch\.uint4, which torch packs in its own way",
+    ),
 }
 
 
+# torch says of quantized and nested tensors that they are on their way out.
+@pytest.mark.filterwarnings("ignore::UserWarning:torch", "ignore:.*(quantize|nested tensors|jit.script):")
 @pytest.mark.parametrize("kind", REFUSED)
 def test_refused_by_name(kind: str) -> None:
     make, message = REFUSED[kind]
@@ -152,6 +169,53 @@ def test_a_torch_subclass_without_memory_is_refused() -> None:
         fake = torch.empty(3)
     with pytest.raises(SignatureError, match="FakeTensor wraps"):
         adapter(fake)
+
+
+class Units(np.ndarray):
+    """An array that computes in its own way."""
+
+    def __array_ufunc__(self, *inputs: Any, **keywords: Any) -> None:
+        raise TypeError("apples and pears")
+
+
+@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: np.matrix([[1.0]]), "numpy.matrix multiplies as matrices do.*asarray"),
+        (lambda: np.ones(3).view(Units), r"Units has a __array_ufunc__ of its own.*numpy\.asarray\(x\)"),
+    ],
+    ids=["matrix", "units"],
+)
+def test_arrays_that_mean_more_than_their_elements_are_refused(make: Any, words: str) -> None:
+    with pytest.raises(SignatureError, match=words):
+        adapter(make())
+
+
+TRANSFORMS = {
+    "vmap": lambda see: torch.func.vmap(see)(torch.ones(3, 3)),
+    "functionalize": lambda see: torch.func.functionalize(see)(torch.ones(3)),
+    "grad": lambda see: torch.func.grad(lambda x: see(x).sum())(torch.ones(3)),
+    "jvp": lambda see: torch.func.jvp(see, (torch.ones(3),), (torch.ones(3),)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("transform", TRANSFORMS)
+def test_tensors_under_a_transform_of_torch_are_refused_by_name(transform: str, dtype: torch.dtype) -> None:
+    seen: list[str] = []
+
+    def see(x: torch.Tensor) -> torch.Tensor:
+        y = x.to(dtype)
+        for look in (reader(y).array, reader(y).address, reader(y).spec):
+            with pytest.raises(SignatureError, match=r"torch\.func|requires grad") as caught:
+                look(y)
+            seen.append(str(caught.value))
+        return x
+
+    TRANSFORMS[transform](see)
+    assert len(seen) == 3
 
 
 def test_negative_strides_of_single_elements_move_nothing() -> None:
