@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from nbx_registry import dtypes
+from nbx_registry.devicematch import overlap
 from nbx_registry.devicetable import DeviceTable
 from nbx_registry.errors import DuplicateError, FileError, MissingFact, UnknownName
 from nbx_registry.runtime import LiveDevice
@@ -322,6 +323,15 @@ def test_a_folders_source_tags_are_its_own(files, tmp_path):
         ("memory.bytes: {value: , source: S}", "got empty"),
         ("memory.bytes: {value: [1], source: S}", "got a list"),
         ("memory.bandwidth_bytes_per_s: {value: .inf, source: S}", "is a finite number"),
+        ("memory.bandwidth_bytes_per_s: {value: 0, source: S}", r"a finite number, above zero \(bytes/s\); got 0"),
+        ("memory.bandwidth_bytes_per_s: {value: -1.5, source: S}", r"above zero \(bytes/s\); got -1.5, a number"),
+        (
+            "memory.bandwidth_bytes_per_s: {value: 4.8, source: S}",
+            "in full like 3.35e12; got 4.8, and no device is that",
+        ),
+        ("memory.bytes: {value: 24e9, source: S}", "got 24000000000.0, a number; write 24000000000"),
+        ("multiprocessors: {value: 0, source: S}", r"an integer, above zero \(count\); got 0"),
+        ("counts: {value: [4, 0], source: S}", r"a list of integers, above zero \(count\); got a list"),
         ("memory.bandwidth_bytes_per_s: {value: .nan, source: S}", "is a finite number"),
         ("async_copy.tma: {value: 1, source: S}", "is a capability, true or false; got 1"),
         ("matrix_unit.m8n8k4: {value: true, source: S}", "is a matrix unit: false, or a mapping"),
@@ -349,6 +359,8 @@ def test_a_bad_fact_is_refused_with_file_line_and_way_out(files, facts, message)
         ("extends: v/one\nevidence_class: c", "1: extends 'v/one', a product; only architectures"),
         ("extends: [v/arch/v_1]", "1: extends is a list; write a file's id"),
         ("extends: v/arch/v_1", "1: evidence_class is missing"),
+        ("id: v/two\nextends: v/arch/v_1", "1: leave id out: it is where the file lies, <vendor>/<product>.yml"),
+        ("settings_from: [v/one]", "1: settings_from is a list; write a name"),
         ("arch: 3", "1: arch is an integer; write a name"),
         ("targets: sm", "1: targets is a string; write a list of compile targets"),
         ("match: [V]", "1: match is a list; write a mapping"),
@@ -417,12 +429,122 @@ def test_check_reads_everything_and_tells_each_problem_once(files, tmp_path):
     assert sum("arch/v_1.yml:" in problem for problem in problems) == 1
 
 
-def test_suggestions_say_what_to_install(files):
-    files.write("files/suggestions.yml", "matrix_unit.m8n8k4: nbx-v")
-    assert files.table().suggestions == {"matrix_unit.m8n8k4": Suggestion("nbx-v")}
-    files.write("files/suggestions.yml", "matrix_unit.m8n8k4: [a]")
-    with pytest.raises(FileError, match=r"suggestions.yml:1: 'matrix_unit.m8n8k4' is a list"):
+def test_there_may_be_no_bytes_of_something(files):
+    files.write(
+        "files/v/two.yml", "extends: v/arch/v_1\nevidence_class: c\nfacts: {memory.bytes: {value: 0, source: S}}"
+    )
+    assert files.table()["v/two"].fact("memory.bytes") == 0
+
+
+def test_headings_with_nothing_under_them_state_nothing(files):
+    files.write("files/v/two.yml", "extends: v/arch/v_1\nevidence_class: c\nsources:\n  # S: none\nfacts:\n  # none\n")
+    table = files.table()
+    assert table["v/two"].facts.keys() == table.architecture_facts("v/arch/v_1").keys()
+    assert table["v/two"].extends == "v/arch/v_1"
+
+
+def test_check_tells_files_that_match_one_card_and_files_that_nothing_reads(files):
+    files.write("files/v/two.yml", ONE.replace("names: [V One], ", ""))
+    files.write("files/v/three.yml", ONE.replace("multiprocessors: 4", "multiprocessors: 5"))
+    files.write("user/v/more/four.yml", ONE)
+    told = files.table().check()
+    one, two = (files.root / f"files/v/{name}.yml" for name in ("one", "two"))
+    assert [problem for problem in told if "match the same card" in problem] == [
+        f"{one} and {two} match the same card; make their match rules differ"
+    ]
+    assert [problem.partition(": ")[2][:8] for problem in told if "four.yml" in problem] == ["not read"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "both"),
+    [
+        ({}, {"names": ("A",)}, True),
+        ({"names": ("A", "B")}, {"names": ("B",)}, True),
+        ({"names": ("A",)}, {"names": ("B",)}, False),
+        ({"names": ("A",), "multiprocessors": 4}, {"archs": ("x",)}, True),
+        ({"names": ("A",), "multiprocessors": 4}, {"names": ("A",), "multiprocessors": 8}, False),
+        ({"archs": ("x",), "multiprocessors": 4}, {"archs": ("y",), "multiprocessors": 4}, False),
+    ],
+)
+def test_rules_overlap_where_some_card_would_be_taken_by_both(one, other, both):
+    assert overlap(one, other) is both
+    assert overlap(other, one) is both
+
+
+def test_settings_come_from_a_product_of_the_same_class(files):
+    files.write("files/v/two.yml", ONE.replace("V One", "V Two") + "settings_from: v/one\n")
+    table = files.table()
+    assert table["v/two"].settings_from == "v/one"
+    assert table["v/one"].settings_from is None
+    assert table.check() == ()
+    for wrong, hint in (("v/on", "did you mean 'v/one'"), ("v/arch/v_1", ""), ("v/other", "")):
+        files.write("files/v/other.yml", ONE.replace("V One", "V Other").replace("v-1", "v-2"))
+        files.write("files/v/two.yml", ONE.replace("V One", "V Two") + f"settings_from: {wrong}\n")
+        (problem,) = files.table().check()
+        assert (
+            f"two.yml: settings_from {wrong!r} is no product of the evidence class 'v-1'{hint and '; ' + hint}"
+            in problem
+        )
+
+
+def test_a_file_of_facts_for_a_device_that_nobody_describes_gives_the_nearest(files):
+    path = files.write("user/v/onw.yml", "facts: {multiprocessors: {value: 4, source: S}}")
+    with pytest.raises(FileError) as caught:
+        files.table()["v/onw"]
+    assert str(caught.value).startswith(f"{path}:1: arch is missing")
+    assert str(caught.value).endswith("name this one after it; did you mean 'v/one'?")
+
+
+def test_files_and_architectures_are_known_without_reading_any(files):
+    overlay = files.write("user/v/one.yml", "facts: [")
+    table = files.table()
+    assert table.files("v/one") == (files.root / "files/v/one.yml", overlay)
+    assert table.files("v/none") == ()
+    assert table.architectures == ("v/arch/v_1",)
+    assert (table.architecture("v_1"), table.architecture("v_2")) == ("v/arch/v_1", None)
+
+
+def test_suggestions_say_what_to_install_and_what_is_planned(files):
+    files.write(
+        "files/suggestions.yml",
+        """
+        matrix_unit.m8n8k4: nbx-v
+        target.v_1a: nbx-v
+        async_copy.tma: nbx-absent
+        target.v_1: {distribution: nbx-later, planned: true}
+        runtime.cuda: nbx-cuda
+        """,
+    )
+    table = files.table()
+    assert table.suggestions["matrix_unit.m8n8k4"] == Suggestion("nbx-v")
+    assert hints(table.suggestions, table["v/one"], {"nbx-other"}) == (
+        "install nbx-v: it has kernels for matrix_unit.m8n8k4, target.v_1a of v/one",
+        "nbx-later, which is to bring kernels for target.v_1 of v/one, is planned: there is nothing to install yet",
+    )
+    assert hints(table.suggestions, table["v/one"], {"nbx-v", "nbx-later"}) == ()
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("[a]", r"suggestions.yml:1: 'matrix_unit.m8n8k4' is a list; write the name of a distribution"),
+        ("3", "is an integer"),
+        ("{distributions: a}", "unknown key 'distributions' of 'matrix_unit.m8n8k4'; did you mean 'distribution'"),
+        ("{planned: true}", "write {distribution: <name>, planned: true}"),
+        ("{distribution: a, planned: soon}", "write {distribution: <name>, planned: true}"),
+    ],
+)
+def test_a_malformed_suggestion_is_refused(files, row, message):
+    files.write("files/suggestions.yml", f"matrix_unit.m8n8k4: {row}")
+    with pytest.raises(FileError, match=message):
         _ = files.table().suggestions
+
+
+def test_two_folders_may_not_suggest_for_one_capability(files, tmp_path):
+    files.write("files/suggestions.yml", "target.v_1: nbx-v")
+    files.write("more/suggestions.yml", "target.v_1: nbx-w")
+    with pytest.raises(DuplicateError, match=r"'target.v_1' has a suggestion already"):
+        _ = DeviceTable([tmp_path / "files", tmp_path / "more"]).suggestions
 
 
 # Live devices.
