@@ -10,6 +10,8 @@ import numpy as np
 from nbx_registry.host.kernels.blocks import BLOCK, Array, working
 from nbx_registry.launch import BindContext, Launch
 
+GROUPS_BLOCK = 4 * BLOCK
+"""Elements of a block of groups: long rows, of which few would make a block of the usual size."""
 LONGEST_DOT = 8192
 """Up to so many elements OpenBLAS takes a dot product on one thread: its order does not depend on their number."""
 
@@ -107,20 +109,19 @@ def group_norm(context: BindContext) -> Launch:
         source = x.reshape(rows, length)
         found = out if out.flags.c_contiguous else np.empty(out.shape, out.dtype)
         start = 0
-        for part, y, target in _row_blocks(source, found.reshape(rows, length), dtype):
+        for part, y, target in _row_blocks(source, found.reshape(rows, length), dtype, GROUPS_BLOCK):
             mean = np.add.reduce(part, -1, keepdims=True)
             np.subtract(part, np.divide(mean, count, mean), y)
             deviation = mean_square(y, count)
             np.sqrt(np.add(deviation, eps, deviation), deviation)
-            np.multiply(y, np.divide(dtype.type(1), deviation, deviation), y)
-            if wide:
-                each = y.reshape(-1, channels, length // channels)
-                group = np.arange(start, start + len(each)) % groups
-                start += len(each)
-                if scaled:
-                    np.multiply(each, wide[0][group], each)
-                if shifted:
-                    np.add(each, wide[-1][group], each)
+            np.divide(dtype.type(1), deviation, deviation)
+            each = y.reshape(-1, channels, length // channels)
+            group = np.arange(start, start + len(each)) % groups
+            start += len(each)
+            scale = deviation.reshape(-1, 1, 1)
+            np.multiply(each, scale * wide[0][group] if scaled else scale, each)
+            if shifted:
+                np.add(each, wide[-1][group], each)
             if target is not None:
                 np.copyto(target, y, casting="unsafe")
         if found is not out:
@@ -139,7 +140,9 @@ def _mean_square(y: Array, count: Any) -> Array:
     return np.divide(square, count, square)
 
 
-def _row_blocks(x: Array, out: Array, dtype: np.dtype[Any]) -> Generator[tuple[Array, Array, Array | None], None, None]:
+def _row_blocks(
+    x: Array, out: Array, dtype: np.dtype[Any], block: int = BLOCK
+) -> Generator[tuple[Array, Array, Array | None], None, None]:
     """Yield ``(part, y, target)``: rows of x in ``dtype``; where to compute; where to copy that, or None.
 
     Rows of ``part`` and ``y``, which may be the same, are contiguous, so that what a row gives depends on nothing else.
@@ -150,7 +153,7 @@ def _row_blocks(x: Array, out: Array, dtype: np.dtype[Any]) -> Generator[tuple[A
     itemsize = dtype.itemsize
     readable = x.dtype == dtype and x.strides[-1] == itemsize
     direct = out.dtype == dtype and out.strides[-1] == itemsize
-    for part, target in _slabs(x, out):
+    for part, target in _slabs(x, out, block):
         y = target if direct else np.empty(part.shape, dtype)
         if readable:
             yield part, y, None if direct else target
@@ -159,16 +162,16 @@ def _row_blocks(x: Array, out: Array, dtype: np.dtype[Any]) -> Generator[tuple[A
             yield y, y, None if direct else target
 
 
-def _slabs(x: Array, out: Array) -> Generator[tuple[Array, Array], None, None]:
-    """Cut arrays along their leading axes into parts of at most `BLOCK` elements, or single rows."""
-    if x.size <= BLOCK or x.ndim == 1:
+def _slabs(x: Array, out: Array, block: int) -> Generator[tuple[Array, Array], None, None]:
+    """Cut arrays along their leading axes into parts of at most ``block`` elements, or single rows."""
+    if x.size <= block or x.ndim == 1:
         yield x, out
         return
     each = x.size // len(x)
-    if each > BLOCK:
+    if each > block:
         for index in range(len(x)):
-            yield from _slabs(x[index], out[index])
+            yield from _slabs(x[index], out[index], block)
     else:
-        step = BLOCK // each
+        step = block // each
         for start in range(0, len(x), step):
             yield x[start : start + step], out[start : start + step]
