@@ -18,6 +18,7 @@ from nbx_registry.device import Device
 from nbx_registry.devicetable import DeviceTable
 from nbx_registry.errors import MissingFact
 from nbx_registry.runtime import LiveDevice
+from nbx_registry.suggestions import hints
 
 TABLE = DeviceTable(plugin.nbx_register_devices())
 PRODUCTS = tuple(TABLE)
@@ -224,6 +225,10 @@ def test_suggestions_name_capabilities_that_some_product_has():
         runtimes = {TABLE[id].runtime for id in PRODUCTS}
         assert name in runtimes if kind == "runtime" else any(TABLE[id].has(capability) for id in PRODUCTS), capability
         assert re.fullmatch(r"nbx-[a-z-]+", suggestion.distribution)
+        for id in PRODUCTS:
+            told = [hint for hint in hints(TABLE.suggestions, TABLE[id], ()) if capability in hint.split(" of ")[0]]
+            assert bool(told) is (kind != "runtime" and TABLE[id].has(capability))
+            assert all(suggestion.distribution in hint and ("planned" in hint) is suggestion.planned for hint in told)
 
 
 def test_what_is_suggested_is_in_the_workspace_and_what_is_planned_is_not():

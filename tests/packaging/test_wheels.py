@@ -66,6 +66,8 @@ def test_a_wheel_carries_the_license_and_its_requirements(built: tuple[str, zipf
         ("nbx-registry", "nbx_registry/host/evidence/*.json"),
         ("nbx-devices", "nbx_devices/nvidia/h200-sxm.yml"),
         ("nbx-devices", "nbx_devices/host/cpu.yml"),
+        ("nbx-devices", "nbx_devices/intel/arch/xe-hpc.yml"),
+        ("nbx-devices", "nbx_devices/suggestions.yml"),
         ("nbx-conformance", "nbx_conformance/cases/*.yml"),
         ("nbx-triton", "nbx_triton/evidence/*.json"),
         ("nbx-sdm", "nbx_sdm/evidence/*.json"),

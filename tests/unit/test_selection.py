@@ -199,17 +199,20 @@ def test_a_composite_that_calls_what_it_does_not_declare_is_a_fault() -> None:
 # Tuned settings.
 
 
-def tuned(folder: Path, *entries: tuple[str, float], rule: str = "out.size") -> nbx.Registry:
+def tuned(
+    folder: Path, *entries: tuple[str, float], rule: str = "out.size", device: str = "host/cpu", runtime: str = "host"
+) -> nbx.Registry:
     """Return a registry of two kernels of add, timed on one key as said: the id and seconds of each entry."""
 
     def entry(kernel: str, seconds: float) -> dict[str, Any]:
         proof = {"date": "2026-11-30", "toolkit": "made 1", "deviation": 0, "bound": 1, "times": {"tuned_s": seconds}}
         return {"kernel": kernel, "key": {"out.size": 63 * 127}, "settings": {"width": 8}, "proof": proof}
 
-    document = {"format": 1, "device": "host/cpu", "entries": [entry(*one) for one in entries]}
+    document = {"format": 1, "device": device, "entries": [entry(*one) for one in entries]}
     (folder / "made.json").write_text(json.dumps(document))
     facts: dict[str, Any] = {
         "key": (rule,),
+        "runtimes": (runtime,),
         "settings": "made:SETTINGS",
         "defaults": {"width": 4, "stages": 2},
     }
@@ -239,6 +242,23 @@ def test_one_timed_alone_gives_no_precedence_but_its_settings_are_used(tmp_path:
     assert bound.kernel == "made/add/a"
     assert bound.settings == {"width": 8, "stages": 2}
     assert bound.evidence.tuned
+
+
+@pytest.mark.parametrize(
+    ("tuned_on", "asked", "served"),
+    [
+        ("nvidia/v100-sxm2-16gb", "nvidia/v100-sxm2-32gb", True),
+        ("nvidia/v100-sxm2-32gb", "nvidia/v100-sxm2-16gb", True),
+        ("nvidia/h200-sxm", "nvidia/h200-sxm", True),
+        ("nvidia/h200-sxm", "nvidia/h100-sxm", False),
+    ],
+)
+def test_settings_serve_a_product_that_takes_them_from_another(
+    tmp_path: Path, tuned_on: str, asked: str, served: bool
+) -> None:
+    reg = tuned(tmp_path, ("made/add/b", 1e-6), device=tuned_on, runtime="cuda")
+    decision = reg.decide("add", *SPECS, device=asked, require="tuned")
+    assert decision.chosen == ("made/add/b" if served else None)
 
 
 def test_tuned_is_required_of_the_key(tmp_path: Path) -> None:
@@ -353,3 +373,30 @@ def test_a_fault_is_its_plugins_whatever_the_kernel_is_called() -> None:
         with pytest.raises(nbx.PluginFault) as raised:
             reg.call("add", x, x, require="any", kernel="other/add/x")
         assert raised.value.plugin == "made"
+
+
+# What to install.
+
+
+@pytest.mark.parametrize(
+    ("device", "hint"),
+    [
+        (
+            "apple/m1",
+            "nbx-metal, which is to bring kernels for matrix_unit.simdgroup_8x8, target.apple7 of apple/m1, is pl",
+        ),
+        ("nvidia/v100-sxm2-16gb", "nbx-cuda-volta, which is to bring kernels for matrix_unit.m8n8k4 of nvidia/v100-sx"),
+        (
+            "nvidia/b200",
+            "nbx-cuda-blackwell-tilelang, which is to bring kernels for matrix_unit.tcgen05_f16, matrix_unit.",
+        ),
+    ],
+)
+def test_a_refusal_names_the_distribution_that_has_kernels_for_the_device(device: str, hint: str) -> None:
+    decision = decide(host_kernel("made/add/a", add), device=device)
+    assert decision.chosen is None
+    assert [told for told in decision.hints if told.startswith(hint)]
+    # What is installed is suggested to nobody, blocked or not.
+    installed = nbx.load().plugins
+    for told in decision.hints:
+        assert not told.startswith("install ") or told.removeprefix("install ").partition(":")[0] not in installed
