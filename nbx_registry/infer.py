@@ -115,9 +115,12 @@ def weak_dtype(kind: str, dtype: DType, names: Sequence[str] = ("the scalar", "t
     """Return the dtype a Python scalar of ``kind`` (bool, int, float or complex) takes beside an array of ``dtype``.
 
     It is the array's own: a bool beside bool, an int beside any numeric dtype, a float beside floating and complex
-    ones. Raises `SignatureError` for another pairing. That an int fits the dtype's range is a matter of values and is
-    not looked at here.
+    ones, a complex number beside complex ones. Beside a floating array a complex number makes both complex64, or is
+    refused where that does not hold the array's numbers. Raises `SignatureError` for another pairing. That an int fits
+    the dtype's range is a matter of values and is not looked at here.
     """
+    if kind == "complex" and dtype.floating:
+        return promote(dtypes.get("complex64"), dtype, names)
     if dtype.kind not in _WEAK[kind]:
         raise SignatureError(
             f"{names[0]} is a Python {kind} and {names[1]} is {dtype.name}: a Python {kind} does not combine with "
