@@ -96,7 +96,7 @@ class Problem:
         if not self.op.exact or not any(spec.dtype.floating for spec in self.signature.outputs):
             return None
         floating = {spec.dtype for spec in self.case.specs() if spec.dtype.floating}
-        if len(floating) > 1:
+        if len(floating) > 1 or any(isinstance(value, Scalar) for value in self.case.tensors.values()):
             # What is promoted is converted, not copied.
             return None
         words: dict[str, Any] = {}

@@ -48,10 +48,12 @@ def magnitude_pow(signature: Signature, x: Array, e: Array) -> Array:
 
 
 def power(x: Array, e: Array) -> Array:
-    """Return x to the power of e in float64: C's pow, element by element, but for squares, which are rounded once."""
-    # Not x ** e: of a scalar 0.5 NumPy makes a root, which has other signs.
-    base, exponent = (np.array(a) for a in np.broadcast_arrays(x, e))
-    return np.where(exponent == 2, base * base, np.power(base, exponent))
+    """Return x to the power of e in float64: C's pow, element by element, but for x itself and squares, rounded once."""
+    # An exponent for each base: of a single 0.5 numpy.power makes a root, which has other signs.
+    shape = np.broadcast_shapes(x.shape, e.shape)
+    base, exponent = (np.array(np.broadcast_to(a, shape)).reshape(-1) for a in (x, e))
+    result = np.power(base, exponent)
+    return np.where(exponent == 1, base, np.where(exponent == 2, base * base, result)).reshape(shape)
 
 
 @op(
