@@ -8,10 +8,10 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.machinery import PathFinder
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from nbx_registry import environment
-from nbx_registry.errors import UnknownName
+from nbx_registry.errors import SignatureError, UnknownName
 from nbx_registry.kernel import Backend, Kernel
 from nbx_registry.op import Op
 from nbx_registry.plugins import Plugin
@@ -113,6 +113,8 @@ class Catalog:
 
     def op(self, name: str) -> Op:
         """Return the op of that name (``add``) or id (``add@1``). Raises `UnknownName` with the nearest."""
+        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller may give anything
+            raise SignatureError(f"an op is named by a string like 'add' or 'add@1', not by {name!r}")
         found = self.ops.get(name)
         if found is None:
             raise UnknownName.of("op", name, self.ops, self._waiting() or "nbx ops lists them")
@@ -124,6 +126,10 @@ class Catalog:
         if found is None:
             raise UnknownName.of("kernel", identifier, self.kernels, self._waiting() or "nbx kernels lists them")
         return found
+
+    def owner(self, kind: Literal["runtimes", "emulators"], name: str) -> str | None:
+        """Return the plugin that brought a runtime or emulator."""
+        return next((p.name for p in self.active if any(item.name == name for item in getattr(p, kind))), None)
 
     def _waiting(self) -> str:
         names = sorted(p.name for p in self.plugins.values() if p.state != "active")

@@ -36,7 +36,7 @@ class UnknownName(NbxError, LookupError):
     @classmethod
     def of(cls, kind: str, name: str, known: Iterable[str], hint: str = "") -> UnknownName:
         """Build the error for ``name``, which is none of the ``known`` names of that ``kind``."""
-        return cls(f"unknown {kind} {name!r}{nearest(name, known)}{'; ' + hint if hint else ''}")
+        return cls(f"unknown {kind} {name!r}{nearest(str(name), known)}{'; ' + hint if hint else ''}")
 
 
 class Refused(NbxError):

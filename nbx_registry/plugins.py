@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -261,13 +261,16 @@ def _quarantine_duplicates(found: Sequence[Plugin]) -> None:
     (ops without a namespace, its runtimes and backends). Any other claimant is quarantined; where nobody
     owns the id, all claimants are.
     """
+    # A dtype may be brought by several, as long as they agree about it.
+    described = [(dtype.name, astuple(dtype)) for plugin in found for dtype in plugin.dtypes]
+    disputed = {name for name, facts in described if facts != dict(described)[name]}
     claims: Mapping[str, Callable[[Plugin], Iterable[str]]] = {
         "kernel": lambda p: (k.id for k in p.kernels),
         "op": lambda p: (o.id for o in p.ops),
         "runtime": lambda p: (r.name for r in p.runtimes),
         "backend": lambda p: (b.name for b in p.backends),
         "emulator": lambda p: (e.name for e in p.emulators),
-        "dtype": lambda p: (d.name for d in p.dtypes),
+        "dtype": lambda p: (d.name for d in p.dtypes if d.name in disputed),
     }
     for kind, ids in claims.items():
         owners: dict[str, list[Plugin]] = {}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 # What deciding, binding and running need is imported by the methods that do so: nbx.load() costs what registering does.
 from nbx_registry import environment, plugins
@@ -15,18 +15,23 @@ from nbx_registry.catalog import Catalog
 from nbx_registry.errors import NbxError, SignatureError, UnknownName
 from nbx_registry.kernel import Kernel
 from nbx_registry.plugins import Plugin
+from nbx_registry.policy import check_asked, check_require
 
 if TYPE_CHECKING:
+    from nbx_registry.bisect import Bisection
     from nbx_registry.bound import Bound
     from nbx_registry.call import Call
+    from nbx_registry.census import Census
     from nbx_registry.counters import Counters, Ran
     from nbx_registry.decision import Decision, Evidence
     from nbx_registry.device import Device
     from nbx_registry.devicetable import DeviceTable
     from nbx_registry.dispatch import Dispatcher
+    from nbx_registry.draft import Draft
     from nbx_registry.observe import Observer, Profile
     from nbx_registry.op import Op
     from nbx_registry.plan import Plan
+    from nbx_registry.plan_price import PlanPrice
     from nbx_registry.price import Price
     from nbx_registry.program import BoundProgram
     from nbx_registry.programs import Programs
@@ -49,14 +54,31 @@ def load(block: Iterable[str] = (), plugins: Sequence[Any] = (), require: str | 
         Plugin objects or modules of this process, beside the installed ones.
     require
         The default policy of this registry: ``checked`` unless said otherwise here or by ``NBX_REQUIRE``.
+
+    Raises
+    ------
+    SignatureError
+        An argument is of another kind, a single name or plugin instead of a list of them included.
     """
     environment.check()
-    blocked = {*block, *environment.blocked()}
+    blocked = {*_names(block), *environment.blocked()}
+    if isinstance(plugins, (str, Mapping)) or not isinstance(plugins, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller may give anything
+        raise SignatureError(f"plugins={plugins!r} is no list of plugins; write plugins=[plugin]")
+    if require is not None:
+        check_require(require)
     return Registry(Catalog(_discover(blocked, plugins), blocked), require or environment.require())
 
 
+def _names(block: object) -> tuple[str, ...]:
+    given = tuple(cast("Iterable[object]", block)) if isinstance(block, Iterable) else (None,)
+    names = tuple(name for name in given if isinstance(name, str))
+    if isinstance(block, str) or len(names) != len(given):
+        raise SignatureError(f"block={block!r} is no list of names; write block=['nbx-cuda']")
+    return names
+
+
 def _discover(blocked: Iterable[str], extra: Sequence[Any]) -> tuple[Plugin, ...]:
-    return plugins.discover((name for name in blocked if "/" not in name), extra)
+    return plugins.discover((name for name in blocked if "/" not in name), tuple(extra))
 
 
 class Registry:
@@ -163,7 +185,7 @@ class Registry:
             raise UnknownName.of("emulator", name, self.catalog.emulators, "a plugin brings it (see nbx plugins)")
         from nbx_registry.target import make
 
-        return make(emulator.factory)
+        return make(emulator.factory, self.catalog.owner("emulators", name))
 
     def kernel_evidence(self, kernel: str, device: str) -> Evidence:
         """Return what has been checked about a kernel for a device."""
@@ -204,6 +226,7 @@ class Registry:
         SignatureError
             The request does not fit the contract. Never raises for lack of a kernel.
         """
+        check_asked(device, kernel, require)
         signature, place = self.signature(op, *tensors, **attributes)
         target = self.target(device or place)
         return self._selector.decide(signature, target, self.require(require), kernel)
@@ -222,6 +245,7 @@ class Registry:
             raise SignatureError(f"{op}: arrays on several devices: {', '.join(sorted(places))}")
         return contract.signature(specs, attributes), next(iter(places), "cpu")
 
+    @overload
     def price(
         self,
         op: str,
@@ -231,15 +255,36 @@ class Registry:
         kernel: str | None = None,
         require: str | None = None,
         **attributes: Any,
-    ) -> Price:
+    ) -> Price: ...
+    @overload
+    def price(self, op: Plan, /, *, device: str | None = None) -> PlanPrice: ...
+    def price(
+        self,
+        op: str | Plan,
+        /,
+        *tensors: Any,
+        device: str | None = None,
+        kernel: str | None = None,
+        require: str | None = None,
+        **attributes: Any,
+    ) -> Price | PlanPrice:
         """Say what a request costs at the least, and with ``device=`` how long it takes at the least there.
+
+        A whole plan is priced in one go, for its own devices or for ``device``: floor, what lives at a time, the slab.
 
         Raises `SignatureError` for a request that does not fit; `MissingFact` only when a figure is asked for whose
         fact nobody stated.
         """
+        if not isinstance(op, str):
+            # A plan is there only where its module is.
+            from nbx_registry.plan_price import price_plan
+
+            moved = None if device is None else self._target_of(device)("").device
+            return price_plan(op, self.catalog, self._selector, self._target_of(device), moved)
         from nbx_registry.price import Price
         from nbx_registry.program import workspace_of
 
+        check_asked(device, kernel, require)
         signature, _ = self.signature(op, *tensors, **attributes)
         cost = signature.op.cost(signature)
         if device is None:
@@ -287,7 +332,7 @@ class Registry:
         """
         try:
             prepare = self._prepare[op]
-        except KeyError:
+        except (KeyError, TypeError):
             prepare = self._prepare[op] = self.dispatcher(op).prepare
         call, tensors = prepare(tensors, attributes, out, device, kernel, require)
         observer = self.observer
@@ -361,21 +406,40 @@ class Registry:
         """
         from nbx_registry.observe import Profile
 
-        with self._observed(Profile()) as profile:
+        with self.observed(Profile()) as profile:
             yield profile
 
     @contextmanager
     def record(self) -> Generator[Plan, None, None]:
-        """Write down every kind of call made inside the block, by whatever thread; not what runs through `bind`."""
+        """Write down the calls made inside the block, by whatever thread; not what runs through `bind`.
+
+        Each kind of call is an entry of the plan, which is there at once; the calls in order, over the memory they
+        touch, are its steps once the block has ended. Nothing is kept alive for it: memory that a library hands out
+        again to an array that no call made is taken for the value that was there before.
+        """
         from nbx_registry.observe import Recorder
         from nbx_registry.plan import Plan
 
         plan = Plan()
-        with self._observed(Recorder(plan)):
-            yield plan
+        recorder = Recorder(plan, self.catalog)
+        try:
+            with self.observed(recorder):
+                yield plan
+        finally:
+            recorder.close()
+
+    def draft(self, device: str, *, require: str | None = None) -> Draft:
+        """Return a draft: a plan from code, for a product or a live device. Nothing runs.
+
+        Raises `UnknownName` for a device that nobody knows, `NbxError` for one without facts.
+        """
+        from nbx_registry.draft import Draft
+
+        return Draft(self.catalog, self.programs, self.target(device), self.require(require))
 
     @contextmanager
-    def _observed(self, observer: Any) -> Generator[Any, None, None]:
+    def observed(self, observer: Any) -> Generator[Any, None, None]:
+        """Let an observer see every call made inside the block. Raises `NbxError` while there is another."""
         with self._lock:
             if self.observer is not None:
                 raise NbxError("a profile or recording is on already; one at a time")
@@ -385,35 +449,94 @@ class Registry:
         finally:
             self.observer = None
 
-    def prepare(self, plan: Plan) -> list[BoundProgram]:
-        """Bind a whole plan ahead, on every device present of the products it is for.
+    def prepare(self, plan: Plan, *, device: str | None = None) -> list[BoundProgram]:
+        """Bind a whole plan ahead. After it the same calls find everything bound: nothing is compiled.
 
-        Each entry is bound as it was asked for, under the policy and the pin of then: the same calls find it bound.
+        Each entry is bound as it was asked for, under the policy and the pin of then, and not forgotten.
+
+        Parameters
+        ----------
+        device
+            The live device to bind on (``cuda:1``: that of this rank). Left out, every device present of the products
+            the plan is for.
 
         Raises
         ------
         NbxError
-            An entry's digests or kernel are not what is installed here: each difference is named. Or its device is not
-            present.
+            Kernels, digests, settings or toolkits are not what is installed here: every difference is named, field by
+            field, and nothing was bound. Or the device is not present, or another product.
+        SignatureError
+            An entry does not fit its contract.
         Refused
             A kernel of the plan may not run here.
         """
-        from nbx_registry.plan import PlanEntry
+        from nbx_registry.prepare import prepare
 
-        prepared: list[BoundProgram] = []
-        for entry in plan:
-            product = self.devices[entry.device]
-            present = [target for target in self.live(product.runtime) if target.device is product]
+        wanted = None if device is None else self.target(device)
+
+        def targets_of(product: str) -> list[Target]:
+            facts = self.devices[product]
+            if wanted is None:
+                present = [target for target in self.live(facts.runtime) if target.device is facts]
+            else:
+                present = [wanted] if wanted.present and wanted.device is facts else []
             if not present:
-                raise NbxError(f"the plan is for {entry.device}, which is not present here (nbx devices lists what is)")
-            for target in present:
-                signature = entry.signature(self.catalog.op(entry.op))
-                bound = self.programs.get(signature, target, entry.require, entry.pin)
-                differences = entry.differences(PlanEntry.of(bound))
-                if differences:
-                    raise NbxError(f"{entry.op} of the plan differs from what is here: {'; '.join(differences)}")
-                prepared.append(bound)
-        return prepared
+                what = "not present here (nbx devices lists what is)" if wanted is None else f"not {wanted}"
+                raise NbxError(f"the plan is for {product}, which is {what}")
+            return present
+
+        return prepare(plan, self.catalog, self.programs, targets_of)
+
+    def keys(self, plan: Plan, *, device: str | None = None) -> Census:
+        """Return every launch key that a plan needs, on ``device`` or on its own; nothing is loaded or launched.
+
+        The device may be absent: each entry is decided anew there, under the policy and the pin it was asked for with,
+        and gives the keys that a run on that device forms. Views launch nothing; composites launch their parts. Entries
+        that nothing may run there are the census's ``refused``.
+
+        Raises
+        ------
+        SignatureError
+            An entry does not fit its contract.
+        PluginFault
+            A kernel's key cannot be formed.
+        """
+        from nbx_registry.census import census
+
+        return census(plan, self.catalog, self._selector, self._target_of(device))
+
+    def _target_of(self, device: str | None) -> Callable[[str], Target]:
+        """Return what tells for what target the entries of a product are decided."""
+        if device is None:
+            return self.target
+        target = self.target(device)
+        if target.device is None:
+            raise NbxError(f"{device} has no facts: {target.why}; would do if {target.way}")
+        return lambda _: target
+
+    def bisect(self, run: Callable[[], Any], compare: Callable[[Any, Any], bool]) -> Bisection:
+        """Find the kernel, and its first call, that make a client's function go wrong.
+
+        ``run()`` calls ops of this registry, by `call` or as functions, and returns what it computes. It is run first
+        with every kernel swapped for the host's, whose result is the reference; then as it is; then, where that is
+        wrong, with kernels swapped by halves, and with calls of the faulty one. On a device whose memory the host
+        cannot read, arrays are copied to the host and back for each swapped call.
+
+        Parameters
+        ----------
+        run
+            Takes nothing and does the same each time: the same calls in the same order, from one thread, on arrays that
+            it makes or does not change. An error that it raises, but not with the host's kernels, is a wrong result.
+        compare
+            ``compare(reference, result)`` says whether a result is right.
+
+        Notes
+        -----
+        What runs through `bind` is not looked at. Kernels for which the host has none stay in place, and are named.
+        """
+        from nbx_registry.bisect import bisect
+
+        return bisect(self, run, compare)
 
     @cached_property
     def namespace(self) -> Any:

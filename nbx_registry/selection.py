@@ -22,11 +22,12 @@ from nbx_registry.catalog import Catalog
 from nbx_registry.composite import Expansion, expand
 from nbx_registry.conditions import Conditions, compile_conditions
 from nbx_registry.decision import NO_EVIDENCE, Candidate, Decision, Evidence, Fault, Refusal
-from nbx_registry.errors import NbxError, SignatureError, nearest
+from nbx_registry.device import Device
+from nbx_registry.errors import NbxError, PluginFault, SignatureError
 from nbx_registry.evidence import gate, weakest
 from nbx_registry.kernel import Kernel
 from nbx_registry.op import Op
-from nbx_registry.policy import REQUIRE
+from nbx_registry.policy import check_require
 from nbx_registry.settings import TunedEntry
 from nbx_registry.signature import Signature
 from nbx_registry.suggestions import hints
@@ -43,6 +44,8 @@ _NOT_ASKED = ("BLOCKED", "NOT_PINNED")
 """Codes of kernels that were not looked at, because the caller said so."""
 SETTLED_LIMIT = 1024
 """How many kinds of signature (dtypes, ranks, device, policy) are remembered for an op."""
+COMPOSED_LIMIT = 1024
+"""How many traced composites, one a signature, are remembered."""
 
 
 @dataclass(eq=False, slots=True)
@@ -92,6 +95,7 @@ class Selector:
         self._conditions: dict[str, Conditions | Fault] = {}
         self._digests = digest.SourceDigests()
         self._settled: OrderedDict[tuple[object, ...], _Settled] = OrderedDict()
+        self._composed: OrderedDict[tuple[object, ...], Choice | Refusal | Fault] = OrderedDict()
         self._lock = threading.Lock()
 
     def choose(
@@ -191,6 +195,13 @@ class Selector:
             return f"kernel {kernel.id!r} refuses every request: {compiled.always_refuses}"
         return None
 
+    def key(self, kernel: Kernel, signature: Signature, device: Device) -> tuple[object, ...]:
+        """Return the values of a kernel's launch key, in its order. Raises `PluginFault` where one cannot be told."""
+        compiled = self._compiled(kernel, signature.op)
+        if isinstance(compiled, Fault):
+            raise PluginFault(compiled.message, plugin=compiled.plugin, where=compiled.where)
+        return compiled.key(signature, device)
+
     # One kernel.
 
     def _judge(
@@ -217,6 +228,20 @@ class Selector:
         return Choice(entry.kernel, entry.plugin, entry.evidence, entry.kernel.defaults)
 
     def _compose(
+        self, entry: _Entry, signature: Signature, target: Target, require: str, within: tuple[str, ...]
+    ) -> Choice | Refusal | Fault:
+        """Return what comes of a composite; remembered, or one made of composites would be traced at every level."""
+        key = (entry.kernel.id, signature.key, target, require, within)
+        found = self._composed.get(key)
+        if found is None:
+            found = self._compose_anew(entry, signature, target, require, within)
+            with self._lock:
+                while len(self._composed) >= COMPOSED_LIMIT:
+                    self._composed.popitem(last=False)
+                self._composed[key] = found
+        return found
+
+    def _compose_anew(
         self, entry: _Entry, signature: Signature, target: Target, require: str, within: tuple[str, ...]
     ) -> Choice | Refusal | Fault:
         kernel = entry.kernel
@@ -310,8 +335,7 @@ class Selector:
     # What a kind of signature settles.
 
     def _settle(self, signature: Signature, target: Target, require: str, pin: str | None) -> _Settled:
-        if require not in REQUIRE:
-            raise SignatureError(f"require={require!r} is none of {', '.join(REQUIRE)}{nearest(str(require), REQUIRE)}")
+        check_require(require)
         key = (signature.op.id, signature.kind, target, require, pin)
         found = self._settled.get(key)
         if found is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from nbx_registry.catalog import Catalog
 from nbx_registry.device import Device
 from nbx_registry.errors import NbxError, PluginFault, SignatureError, UnknownName
+from nbx_registry.policy import check_asked
 from nbx_registry.runtime import LiveDevice, Runtime
 from nbx_registry.streams import split_place
 
@@ -73,8 +75,22 @@ class Targets:
             raise UnknownName.of("runtime", name, self._catalog.runtimes, "a plugin brings it (see nbx plugins)")
         with self._lock:
             if name not in self._runtimes:
-                self._runtimes[name] = make(spec.factory)
+                self._runtimes[name] = make(spec.factory, self._catalog.owner("runtimes", name))
             return self._runtimes[name]
+
+    def _present(self, kind: str) -> Sequence[LiveDevice]:
+        """Return the devices of a runtime. Raises `PluginFault` where it cannot tell, or tells something else."""
+        runtime, plugin = self.runtime(kind), self._catalog.owner("runtimes", kind)
+        try:
+            devices = tuple(runtime.devices())
+        except Exception as error:
+            message = f"devices() of the runtime {kind!r} of {plugin} raised {type(error).__name__}: {error}"
+            raise PluginFault(message, plugin=plugin, where=f"{kind}.devices()") from error
+        for device in devices:
+            if not isinstance(device, LiveDevice) or device.runtime != kind:  # pyright: ignore[reportUnnecessaryIsInstance] - a plugin may return anything
+                message = f"devices() of the runtime {kind!r} of {plugin} gave {device!r}, no LiveDevice of its own"
+                raise PluginFault(message, plugin=plugin, where=f"{kind}.devices()")
+        return devices
 
     def resolve(self, name: str) -> Target:
         """Return the target of a product id or live handle.
@@ -82,6 +98,7 @@ class Targets:
         A handle without a runtime or device behind it is a target that says why. Raises `UnknownName` for a product
         without a file, and for what is neither.
         """
+        check_asked(name, None, None)
         found = self._targets.get(name)
         if found is None:
             made = self._product(name) if "/" in name else self._handle(name)
@@ -92,7 +109,7 @@ class Targets:
 
     def live(self, runtime: str) -> list[Target]:
         """Return the targets of every device present on a runtime."""
-        return [self.resolve(live.handle) for live in self.runtime(runtime).devices()]
+        return [self.resolve(live.handle) for live in self._present(runtime)]
 
     def _product(self, name: str) -> Target:
         device = self._catalog.devices[name]
@@ -112,7 +129,7 @@ class Targets:
             way = f"a plugin brings the runtime {kind!r}" + (f": {brings.way('it')}" if brings is not None else "")
             return Target(name, kind, None, why=str(unknown), way=way)
         runtime = self.runtime(kind)
-        devices = runtime.devices()
+        devices = self._present(kind)
         if index >= len(devices):
             handle = f"{kind}:{index}"
             if not devices:
@@ -137,20 +154,24 @@ class Targets:
         return UnknownName.of("device", name, (*self._catalog.devices, "cpu", *handles), hint)
 
 
-def make(reference: str) -> Runtime:
+def make(reference: str, plugin: str | None = None) -> Runtime:
     """Import the factory of a runtime, ``module:function``, and call it.
 
-    A failure is the plugin's fault, named (`PluginFault`); our own errors pass through.
+    A failure is the fault of ``plugin``, named (`PluginFault`); our own errors pass through.
     """
-    factory = load(reference)
     try:
-        made = factory()
+        made = load(reference)()
+    except PluginFault as error:
+        error.plugin = error.plugin or plugin
+        raise
     except NbxError:
         raise
-    except Exception as error:
-        raise PluginFault(f"{reference!r} raised {type(error).__name__}: {error}", where=reference) from error
+    except (Exception, SystemExit) as error:
+        message = f"{reference!r} raised {type(error).__name__}: {error}"
+        raise PluginFault(message, plugin=plugin, where=reference) from error
     if not isinstance(made, Runtime):
-        raise PluginFault(f"{reference!r} gave {made!r}, which lacks methods of a Runtime", where=reference)
+        message = f"{reference!r} gave {made!r}, which lacks methods of a Runtime"
+        raise PluginFault(message, plugin=plugin, where=reference)
     return made
 
 
@@ -162,5 +183,5 @@ def load(reference: str) -> Any:
         return getattr(importlib.import_module(module), attribute)
     except NbxError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PluginFault(f"loading {reference!r} raised {type(error).__name__}: {error}", where=reference) from error

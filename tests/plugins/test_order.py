@@ -162,7 +162,7 @@ def test_permuting_plugins_and_their_kernels_changes_nothing(reference, order, d
 @STRUCTURE
 @given(order=st.permutations(range(6)), split=st.integers(1, 5))
 def test_which_plugin_brings_a_kernel_does_not_matter_to_its_rank(order, split):
-    kernels = [kernel(f"shared/add/{letter}", preference=letter in "bd") for letter in "fbdace"]
+    kernels = [kernel(f"shared/add/{letter}", preference=int(letter in "bd")) for letter in "fbdace"]
     mixed = [kernels[position] for position in order]
     registry = load([nbx_simulated.plugin, Brings("p", *mixed[:split]), Brings("q", *mixed[split:])])
     decision = registry.decide("add", *SPECS, device="sim/loopback")
