@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 from typing import Any, NamedTuple
 
@@ -10,14 +9,13 @@ import numpy as np
 
 from nbx_registry.dtypes import DType
 from nbx_registry.host.kernels.blocks import Array, matrices, working
-from nbx_registry.host.kernels.conversion import conversion
 from nbx_registry.launch import BindContext, Launch
 
 SCORES = 1 << 17
 """Scores held at once, elements: in float32 they stay in a core's second-level cache from pass to pass."""
 
 
-class _Rules(NamedTuple):
+class Rules(NamedTuple):
     """What a signature settles."""
 
     dtype: np.dtype[Any]
@@ -33,7 +31,7 @@ def scaled_dot_product_attention(context: BindContext) -> Launch:
     batch, heads, queries, width = q.shape
     groups, keys = k.shape[1], k.shape[2]
     shift = keys - queries if signature.attributes["causal"] else None
-    rules = _rules(signature.attributes["scale"], width, q.dtype, shift)
+    rules = rules_of(signature.attributes["scale"], width, q.dtype, shift)
     # Query heads of one group share a key head: their axis is split, which needs no copy whatever the strides.
     grouped = (batch, groups, heads // max(groups, 1), queries)
 
@@ -44,7 +42,7 @@ def scaled_dot_product_attention(context: BindContext) -> Launch:
             # The mask itself may be far smaller than what it broadcasts to.
             hidden = np.logical_not(rest[0]) if mask.dtype.kind == "bool" else rest[0]
             given = np.broadcast_to(hidden, (batch, heads, queries, keys)).reshape((*grouped, keys), copy=False)
-        _attend(
+        attend(
             q.reshape((*grouped, width), copy=False),
             k,
             v,
@@ -56,60 +54,13 @@ def scaled_dot_product_attention(context: BindContext) -> Launch:
     return Launch(function=run, args=signature.names)
 
 
-def decode_attention(context: BindContext) -> Launch:
-    """Bind attention of one query a sequence, q[B, Hq, D]: the heads of a group are the rows of one product."""
-    signature = context.signature
-    q, k, _, bias = signature.operands
-    batch, heads, width = q.shape
-    groups, keys = k.shape[1], k.shape[2]
-    rules = _rules(signature.attributes["scale"], width, q.dtype, None)
-    grouped = (batch, groups, 1, heads // max(groups, 1))
-    narrow = _query_rounding(q.dtype, signature.attributes["q_dtype"])
-
-    def run(q: Array, k: Array, v: Array, *rest: Array) -> None:
-        out = rest[-1]
-        q = q if narrow is None else narrow(q)
-        given = None if bias is None else np.broadcast_to(rest[0], (*grouped, keys))
-        _attend(
-            q.reshape((*grouped, width), copy=False),
-            k,
-            v,
-            given,
-            out.reshape((*grouped, v.shape[-1]), copy=False),
-            rules,
-        )
-
-    return Launch(function=run, args=signature.names)
-
-
-def decode_attention_reduce(context: BindContext) -> Launch:
-    """Bind the join of splits, in ascending order, for all rows at once."""
-    return Launch(function=_reduce, args=context.signature.names)
-
-
-def _rules(scale: float | None, width: int, dtype: DType, shift: int | None) -> _Rules:
+def rules_of(scale: float | None, width: int, dtype: DType, shift: int | None) -> Rules:
+    """Return the rules of attention in ``dtype``, with a scale of its own or that of the width."""
     wide = working(dtype)
-    return _Rules(wide, wide.type(max(width, 1) ** -0.5 if scale is None else scale), shift)
+    return Rules(wide, wide.type(max(width, 1) ** -0.5 if scale is None else scale), shift)
 
 
-def _query_rounding(source: DType, target: DType | None) -> Callable[[Array], Array] | None:
-    if target is None or target is source:
-        return None
-    saturate = target.name == "float16"
-    convert = conversion(source, target, saturate=saturate)
-
-    def run(q: Array) -> Array:
-        rounded = np.empty(q.shape, target.numpy)
-        convert(q, rounded)
-        if saturate:
-            # Only finite values saturate.
-            np.copyto(rounded, q, where=np.isinf(q), casting="unsafe")
-        return rounded
-
-    return run
-
-
-def _attend(q: Array, k: Array, v: Array, given: Array | None, out: Array, rules: _Rules) -> None:
+def attend(q: Array, k: Array, v: Array, given: Array | None, out: Array, rules: Rules) -> None:
     """Write attention of q[B, G, R, Tq, D] on k[B, G, Tk, D], v[B, G, Tk, Dv] to out[B, G, R, Tq, Dv].
 
     ``given``, [B, G, R, Tq, Tk], tells hidden keys if it is bool, else it is added to the scores.
@@ -140,7 +91,7 @@ def _attend(q: Array, k: Array, v: Array, given: Array | None, out: Array, rules
 
 
 def _attend_block(
-    q: Array, k: Array, v: Array, given: Array | None, out: Array, rules: _Rules, first: int, scratch: Array
+    q: Array, k: Array, v: Array, given: Array | None, out: Array, rules: Rules, first: int, scratch: Array
 ) -> None:
     keys, queries = k.shape[3], q.shape[3]
     if rules.shift is not None:
@@ -191,51 +142,3 @@ def _sum(scores: Array) -> Array:
 
 def _fitting(count: int, each: int) -> int:
     return max(1, min(count, SCORES // max(each, 1)))
-
-
-def _reduce(o: Array, m: Array, l: Array, out: Array) -> None:  # noqa: E741 - the op's name
-    rows, splits, width = o.shape
-    dtype = np.float64 if out.dtype == np.float64 else np.float32
-    largest = np.full((rows, 1), -np.inf, dtype)
-    total = np.zeros((rows, 1), dtype)
-    acc = np.zeros((rows, width), dtype)
-    with np.errstate(all="ignore"):
-        for s in range(splits):
-            new = np.maximum(largest, m[:, s, None])
-            # Rows that have seen nothing yet stay as they are: whatever an empty split holds is not looked at.
-            seen = new != -np.inf
-            kept = np.where(seen, np.exp(largest - new), dtype(1))
-            added = np.exp(m[:, s, None] - new)
-            np.multiply(acc, kept, acc)
-            np.add(acc, added * o[:, s], acc, where=seen)
-            np.multiply(total, kept, total)
-            np.add(total, added * l[:, s, None], total, where=seen)
-            largest = new
-        np.divide(acc, total, acc)
-        np.copyto(acc, 0, where=total == 0)
-        np.copyto(out, acc, casting="unsafe")
-
-
-def paged_kv_append(context: BindContext) -> Launch:
-    """Bind the scatter of rows into a paged cache, rounded once to its dtype."""
-    signature = context.signature
-    new, _, pool = signature.operands
-    saturate = signature.attributes["saturate"]
-    exact = new.dtype is pool.dtype and not saturate
-    convert = conversion(new.dtype, pool.dtype, saturate=saturate)
-    page_tokens = pool.shape[2]
-
-    def run(new: Array, slot: Array, pool: Array) -> None:
-        kept = slot >= 0
-        if not kept.all():
-            new, slot = new[kept], slot[kept]
-        if new.size == 0:
-            return
-        if not exact:
-            rounded = np.empty(new.shape, pool.dtype)
-            convert(new, rounded)
-            new = rounded
-        page, position = np.divmod(slot, page_tokens)
-        pool[page, :, position] = new
-
-    return Launch(function=run, args=signature.names)

@@ -1,14 +1,14 @@
-"""The host's attention kernels, against torch in float64, and the paged cache against plain assignments."""
+"""The host's attention kernels and rotations, against torch in float64."""
 
 from typing import Any
 
-import hosted
 import numpy as np
 import pytest
 import torch
 from hosted import FLOATS, check, run, wide
 from running import values
 
+from nbx_registry import dtypes
 from nbx_registry.host.kernels import attention
 
 
@@ -169,31 +169,61 @@ def test_nothing_to_join_gives_zero(dtype: str) -> None:
     assert np.all(run("decode_attention_reduce", o[:, :0], nothing[:, :0], nothing[:, :0], dtype=dtype) == 0)
 
 
-@pytest.mark.parametrize("saturate", [False, True])
+# rotary_embedding -----------------------------------------------------------------------------------------------------
+
+
+def rotated(x: np.ndarray, position: np.ndarray, cos: np.ndarray, sin: np.ndarray, interleaved: bool) -> torch.Tensor:
+    """Rotate in float64: as complex numbers if pairs are neighbours, else by half a turn of the width."""
+    c, s = (wide(table)[torch.from_numpy(position.astype(np.int64))][:, None] for table in (cos, sin))
+    if interleaved:
+        pairs = torch.view_as_complex(wide(x).unflatten(-1, (-1, 2)).contiguous())
+        return torch.view_as_real(pairs * torch.complex(c, s)).flatten(-2)
+    c, s = torch.cat([c, c], -1), torch.cat([s, s], -1)
+    first, second = wide(x).chunk(2, -1)
+    return wide(x) * c + torch.cat([-second, first], -1) * s
+
+
+def tables(rows: int, width: int, dtype: str = "float32") -> tuple[np.ndarray, np.ndarray]:
+    angle = np.outer(np.arange(rows), 10000.0 ** (-np.arange(width) / width))
+    return tuple(values_of(angle).astype(dtypes.get(dtype).numpy) for values_of in (np.cos, np.sin))
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize(
-    ("source", "target"), [("float32", "float32"), ("float32", "float16"), ("float64", "bfloat16")]
+    "shape", [(2, 3, 17, 64), (1, 1, 1, 2), (5, 4, 1, 126), (2, 2, 600, 8), (1, 70, 3, 256)], ids=str
 )
-def test_rows_are_appended_to_pages_and_padding_is_skipped(source: str, target: str, saturate: bool) -> None:
-    new = values((17, 3, 33), source, 30, scale=1e5)
-    pool = values((9, 3, 16, 33), target, 31)
-    slot = np.random.default_rng(32).permutation(144)[:17].astype(np.int32)
-    slot[[2, 5]] = -1
-    expected = pool.astype(np.float64)
-    for row, place in zip(new, slot, strict=True):
-        if place >= 0:
-            rounded = torch.from_numpy(row.astype(np.float64)).to(getattr(torch, target))
-            limit = torch.finfo(rounded.dtype).max
-            kept = rounded.double().clamp(-limit, limit) if saturate else rounded.double()
-            expected[place // 16, :, place % 16] = kept.numpy()
-    program, _ = hosted.bind("paged_kv_append", new, slot, pool, saturate=saturate)
-    program.run([new, slot, pool], None)
-    np.testing.assert_array_equal(pool.astype(np.float64), expected)
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_rotations(dtype: str, shape: tuple[int, ...], interleaved: bool) -> None:
+    x, (cos, sin) = values(shape, dtype, 40), tables(129, shape[-1] // 2)
+    position = np.random.default_rng(41).integers(0, 129, (shape[0], shape[2]))
+    found = run("rotary_embedding", x, position, cos, sin, interleaved=interleaved)
+    limits = {"ulp": 0.51 if dtype in ("float16", "bfloat16") else 1, "absolute": 1e-6 if dtype != "float64" else 1e-15}
+    check(found, rotated(x, position, cos, sin, interleaved), **limits)
 
 
-def test_padding_alone_writes_nothing() -> None:
-    pool = values((3, 2, 8, 5), "float32", 33)
-    before = pool.copy()
-    new, slot = values((4, 2, 5), "float32", 34), np.full(4, -1, np.int32)
-    program, _ = hosted.bind("paged_kv_append", new, slot, pool)
-    program.run([new, slot, pool], None)
-    np.testing.assert_array_equal(pool, before)
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_rotation_may_be_in_place_and_of_views(dtype: str, interleaved: bool) -> None:
+    room = values((2, 33, 4, 40), dtype, 42)
+    x, (cos, sin) = room[..., :32].transpose(0, 2, 1, 3), tables(200, 16, dtype)
+    position = np.arange(66, dtype=np.int32).reshape(33, 2).T
+    truth = rotated(x, position, cos, sin, interleaved)
+    before = room[..., 32:].copy()
+    run("rotary_embedding", x, position, cos[:, ::-1][:, ::-1], sin, interleaved=interleaved, out=x)
+    check(x, truth, ulp=0.51 if dtype == "float16" else 1, absolute=1e-6)
+    assert np.array_equal(room[..., 32:], before)
+
+
+def test_a_token_is_rotated_the_same_alone() -> None:
+    x, (cos, sin) = values((3, 4, 500, 64), "float16", 43), tables(500, 32)
+    position = np.tile(np.arange(500), (3, 1))
+    found = run("rotary_embedding", x, position, cos, sin)
+    alone = run("rotary_embedding", x[1:2, :, 7:8], position[1:2, 7:8], cos, sin)
+    assert found[1:2, :, 7:8].tobytes() == alone.tobytes()
+
+
+def test_nothing_to_rotate() -> None:
+    cos = np.zeros((5, 4), np.float32)
+    for shape in ((0, 2, 3, 8), (2, 0, 3, 8), (2, 2, 0, 8)):
+        position = np.zeros((shape[0], shape[2]), np.int32)
+        assert run("rotary_embedding", np.zeros(shape, np.float32), position, cos, cos).shape == shape

@@ -1,0 +1,181 @@
+"""Attention of one query a sequence: on a cache, on a paged one, and the join of splits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from nbx_registry.dtypes import DType
+from nbx_registry.host.kernels.attention import Rules, attend, rules_of
+from nbx_registry.host.kernels.blocks import Array
+from nbx_registry.host.kernels.conversion import conversion
+from nbx_registry.launch import BindContext, Launch
+
+CACHED = 1 << 18
+"""Elements of keys, and of values, gathered from pages at a time."""
+
+
+def decode_attention(context: BindContext) -> Launch:
+    """Bind attention of one query a sequence, q[B, Hq, D]: the heads of a group are the rows of one product."""
+    signature = context.signature
+    q, k, _, bias = signature.operands
+    batch, heads, width = q.shape
+    groups, keys = k.shape[1], k.shape[2]
+    rules = rules_of(signature.attributes["scale"], width, q.dtype, None)
+    grouped = (batch, groups, 1, heads // max(groups, 1))
+    narrow = _query_rounding(q.dtype, signature.attributes["q_dtype"])
+
+    def run(q: Array, k: Array, v: Array, *rest: Array) -> None:
+        out = rest[-1]
+        q = q if narrow is None else narrow(q)
+        given = None if bias is None else np.broadcast_to(rest[0], (*grouped, keys))
+        attend(
+            q.reshape((*grouped, width), copy=False),
+            k,
+            v,
+            given,
+            out.reshape((*grouped, v.shape[-1]), copy=False),
+            rules,
+        )
+
+    return Launch(function=run, args=signature.names)
+
+
+def decode_attention_reduce(context: BindContext) -> Launch:
+    """Bind the join of splits, in ascending order, for all rows at once."""
+    return Launch(function=_reduce, args=context.signature.names)
+
+
+def _query_rounding(source: DType, target: DType | None) -> Callable[[Array], Array] | None:
+    if target is None or target is source:
+        return None
+    saturate = target.name == "float16"
+    convert = conversion(source, target, saturate=saturate)
+
+    def run(q: Array) -> Array:
+        rounded = np.empty(q.shape, target.numpy)
+        convert(q, rounded)
+        if saturate:
+            # Only finite values saturate.
+            np.copyto(rounded, q, where=np.isinf(q), casting="unsafe")
+        return rounded
+
+    return run
+
+
+def _reduce(o: Array, m: Array, l: Array, out: Array) -> None:  # noqa: E741 - the op's name
+    rows, splits, width = o.shape
+    dtype = np.float64 if out.dtype == np.float64 else np.float32
+    largest = np.full((rows, 1), -np.inf, dtype)
+    total = np.zeros((rows, 1), dtype)
+    acc = np.zeros((rows, width), dtype)
+    with np.errstate(all="ignore"):
+        for s in range(splits):
+            new = np.maximum(largest, m[:, s, None])
+            # Rows that have seen nothing yet stay as they are: whatever an empty split holds is not looked at.
+            seen = new != -np.inf
+            kept = np.where(seen, np.exp(largest - new), dtype(1))
+            added = np.exp(m[:, s, None] - new)
+            np.multiply(acc, kept, acc)
+            np.add(acc, added * o[:, s], acc, where=seen)
+            np.multiply(total, kept, total)
+            np.add(total, added * l[:, s, None], total, where=seen)
+            largest = new
+        np.divide(acc, total, acc)
+        np.copyto(acc, 0, where=total == 0)
+        np.copyto(out, acc, casting="unsafe")
+
+
+# Paged caches ---------------------------------------------------------------------------------------------------------
+
+
+def paged_decode_attention(context: BindContext) -> Launch:
+    """Bind paged attention: sequence after sequence, some of its tokens at a time, the heads of a group as one product.
+
+    A sequence's bits depend on no other: its tokens are cut up in the same way whatever travels with it.
+    """
+    signature = context.signature
+    q, _, v_pool, _, _ = signature.operands
+    batch, heads, width = q.shape
+    _, groups, page_tokens, value_width = v_pool.shape
+    rules = rules_of(signature.attributes["scale"], width, q.dtype, None)
+    narrow = _query_rounding(q.dtype, signature.attributes["q_dtype"])
+    of_token = max(groups * max(width, value_width), 1)
+    step = max(1, min(page_tokens, CACHED // of_token))
+    pages_at_once = max(1, CACHED // (of_token * max(page_tokens, 1)))
+    grouped = (batch, groups, heads // max(groups, 1), width)
+
+    def run(q: Array, k_pool: Array, v_pool: Array, table: Array, lens: Array, out: Array) -> None:
+        if out.size == 0:
+            return
+        q = q if narrow is None else narrow(q)
+        with np.errstate(all="ignore"):
+            queries = np.multiply(q.reshape(grouped), rules.scale, dtype=rules.dtype, casting="unsafe")
+            for b, length in enumerate(lens.tolist()):
+                length = min(length, table.shape[1] * page_tokens)
+                result = _Online(queries[b], value_width)
+                for pages, first, count in _parts(table[b], length, page_tokens, pages_at_once, step):
+                    tokens = slice(first, first + step)
+                    k, v = (_gathered(pool, pages, tokens, count, rules) for pool in (k_pool, v_pool))
+                    result.add(k, v)
+                np.copyto(out[b], result.finish().reshape(heads, value_width), casting="unsafe")
+
+    return Launch(function=run, args=signature.names)
+
+
+def _parts(
+    row: Array, length: int, page_tokens: int, pages_at_once: int, step: int
+) -> Iterator[tuple[Array, int, int]]:
+    """Yield ``(pages, first, count)``: pages of a sequence, the first place in each, and how many tokens that gives.
+
+    Of several pages, all places but those past the sequence's end; else ``step`` places of one. Missing pages are left
+    out.
+    """
+    if length <= 0:
+        return
+    pages = row[: -(-length // page_tokens)]
+    # Only the last page may have places past the end.
+    past = len(pages) * page_tokens - length if pages[-1] >= 0 else 0
+    pages = pages[pages >= 0]
+    for start in range(0, len(pages), pages_at_once):
+        chosen = pages[start : start + pages_at_once]
+        last = start + len(chosen) == len(pages)
+        for first in range(0, page_tokens, step):
+            places = min(step, page_tokens - first)
+            missing = max(0, first + places - (page_tokens - past)) if last else 0
+            if missing < places:
+                yield chosen, first, len(chosen) * places - missing
+
+
+def _gathered(pool: Array, pages: Array, tokens: slice, count: int, rules: Rules) -> Array:
+    """Return the first ``count`` tokens at those places of pages as [Hkv, count, D], contiguous but for their end."""
+    found = pool[pages, :, tokens].swapaxes(0, 1)
+    groups, number, places, width = found.shape
+    return np.ascontiguousarray(found, rules.dtype).reshape(groups, number * places, width)[:, :count]
+
+
+class _Online:
+    """A softmax over scores that come a part at a time, with the weighted values so far: Milakov and Gimelshein."""
+
+    def __init__(self, queries: Array, width: int) -> None:
+        self._queries = queries
+        self._largest = np.full((*queries.shape[:-1], 1), -np.inf, queries.dtype)
+        self._total = np.zeros_like(self._largest)
+        self._values = np.zeros((*queries.shape[:-1], width), queries.dtype)
+
+    def add(self, k: Array, v: Array) -> None:
+        """Attend to keys and values [Hkv, n, ...] too."""
+        scores = np.matmul(self._queries, k.swapaxes(-1, -2))
+        largest = np.maximum(self._largest, np.maximum.reduce(scores, axis=-1, keepdims=True))
+        # Where nothing is seen yet, with 0 all exponentials are 0.
+        shift = np.where(largest == -np.inf, largest.dtype.type(0), largest)
+        kept = np.exp(self._largest - shift)
+        np.exp(np.subtract(scores, shift, scores), scores)
+        self._total = self._total * kept + np.add.reduce(scores, axis=-1, keepdims=True)
+        self._values = self._values * kept + np.matmul(scores, v)
+        self._largest = largest
+
+    def finish(self) -> Array:
+        """Return the weighted mean of the values; 0 where nothing was seen."""
+        return self._values / np.where(self._total == 0, self._total.dtype.type(1), self._total)
