@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from nbx_registry.hookspecs import hookimpl
     from nbx_registry.kernel import Backend, Kernel, Workspace
     from nbx_registry.launch import BindContext, Launch, Scalar, ScalarOf, View
+    from nbx_registry.memory.allocation import allocating
+    from nbx_registry.memory.slab_allocator import SlabAllocator
     from nbx_registry.plan import Plan
     from nbx_registry.registry import Registry, default, load, set_default
     from nbx_registry.runtime import LiveDevice, Runtime, RuntimeSpec
@@ -50,6 +52,8 @@ _HOMES = {
     "hookspecs": ("hookimpl",),
     "kernel": ("Backend", "Kernel", "Workspace"),
     "launch": ("BindContext", "Launch", "Scalar", "ScalarOf", "View"),
+    "memory.allocation": ("allocating",),
+    "memory.slab_allocator": ("SlabAllocator",),
     "plan": ("Plan",),
     "registry": ("Registry", "default", "load", "set_default"),
     "runtime": ("LiveDevice", "Runtime", "RuntimeSpec"),
@@ -83,11 +87,13 @@ __all__ = [
     "Scalar",
     "ScalarOf",
     "SignatureError",
+    "SlabAllocator",
     "Tensor",
     "TensorSpec",
     "UnknownName",
     "View",
     "Workspace",
+    "allocating",
     "asarray",
     "default",
     "empty",

@@ -57,7 +57,31 @@ class Expansion:
     temporaries: Mapping[str, TensorSpec]
 
 
-class Trace:
+class Looks:
+    """Ways to look at a traced tensor; nothing moves."""
+
+    def permute(self, tensor: Traced, axes: Sequence[int]) -> Traced:
+        """Look at a tensor with its axes in another order; nothing moves."""
+        return _look(tensor, views.permute(tensor.shape, tensor.spec.strides, axes))
+
+    def reshape(self, tensor: Traced, shape: Sequence[int]) -> Traced:
+        """Look at a tensor in another shape (one extent may be -1). Raises `SignatureError` where that needs a copy."""
+        target = views.resolve(shape, tensor.spec.size)
+        strides = views.reshape(tensor.shape, tensor.spec.strides, target)
+        if strides is None:
+            raise SignatureError(f"{tensor.spec} cannot be seen as {target} without a copy")
+        return _look(tensor, views.Layout(target, strides, 0))
+
+    def expand(self, tensor: Traced, shape: Sequence[int]) -> Traced:
+        """Look at a tensor with axes of extent 1 repeated, and leading axes added; nothing moves."""
+        return _look(tensor, views.expand(tensor.shape, tensor.spec.strides, shape))
+
+    def index(self, tensor: Traced, item: Any) -> Traced:
+        """Look at a part of a tensor: ``item`` holds integers, slices, ``...`` and None, as NumPy reads them."""
+        return _look(tensor, views.index(tensor.shape, tensor.spec.strides, item))
+
+
+class Trace(Looks):
     """What a composite's function is given: calls ops on traced tensors, and looks at them in other ways.
 
     Parameters
@@ -96,8 +120,8 @@ class Trace:
         if contract.id not in self._kernel.parts:
             raise self._fault(f"calls {contract.id}, which its parts={self._kernel.parts} do not name")
         given, attributes = contract.arguments(tensors, attributes)
-        inputs = tuple(_operand(value) for value in given)
-        signature = contract.signature([_spec(value) for value in inputs], attributes)
+        inputs = tuple(operand(value) for value in given)
+        signature = contract.signature([spec_of(value) for value in inputs], attributes)
         for param, value in zip(contract.tensors, inputs, strict=True):
             if param.mutable and isinstance(value, Traced) and not self._may_write(value.slot):
                 raise self._fault(f"lets {contract.id} write {value.slot!r} in place, which its own op only reads")
@@ -109,26 +133,6 @@ class Trace:
         self._steps.append(Step(signature, inputs, slots))
         outputs = tuple(Traced(spec, slot) for spec, slot in zip(signature.outputs, slots, strict=True))
         return outputs[0] if len(outputs) == 1 else outputs or None
-
-    def permute(self, tensor: Traced, axes: Sequence[int]) -> Traced:
-        """Look at a tensor with its axes in another order; nothing moves."""
-        return _look(tensor, views.permute(tensor.shape, tensor.spec.strides, axes))
-
-    def reshape(self, tensor: Traced, shape: Sequence[int]) -> Traced:
-        """Look at a tensor in another shape (one extent may be -1). Raises `SignatureError` where that needs a copy."""
-        target = views.resolve(shape, tensor.spec.size)
-        strides = views.reshape(tensor.shape, tensor.spec.strides, target)
-        if strides is None:
-            raise SignatureError(f"{tensor.spec} cannot be seen as {target} without a copy")
-        return _look(tensor, views.Layout(target, strides, 0))
-
-    def expand(self, tensor: Traced, shape: Sequence[int]) -> Traced:
-        """Look at a tensor with axes of extent 1 repeated, and leading axes added; nothing moves."""
-        return _look(tensor, views.expand(tensor.shape, tensor.spec.strides, shape))
-
-    def index(self, tensor: Traced, item: Any) -> Traced:
-        """Look at a part of a tensor: ``item`` holds integers, slices, ``...`` and None, as NumPy reads them."""
-        return _look(tensor, views.index(tensor.shape, tensor.spec.strides, item))
 
     def finish(self, result: object) -> tuple[Expansion, dict[str, TensorSpec]]:
         """Make the slots of the returned tensors the op's outputs.
@@ -204,13 +208,15 @@ def expand(catalog: Catalog, kernel: Kernel, signature: Signature) -> Expansion:
     return expansion
 
 
-def _operand(value: Any) -> Operand:
+def operand(value: Any) -> Operand:
+    """Return what a step is given for a parameter: a list's tensors as a tuple."""
     return tuple(cast("list[Traced]", value)) if isinstance(value, list) else value
 
 
-def _spec(value: Operand) -> Any:
+def spec_of(value: Operand) -> Any:
+    """Return the spec of an operand: a tuple of them for a list, a weak one for a scalar."""
     if isinstance(value, tuple):
-        return tuple(map(_spec, value))
+        return tuple(map(spec_of, value))
     return value.spec if isinstance(value, Traced) else weak_spec(value)
 
 

@@ -8,11 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from nbx_registry import interop
+from nbx_registry.call import flat
+from nbx_registry.catalog import Catalog
 from nbx_registry.decision import Evidence
 from nbx_registry.errors import MissingFact
-from nbx_registry.plan import Plan, PlanEntry
+from nbx_registry.plan import Plan, Step, Value
+from nbx_registry.planentry import PlanEntry
 from nbx_registry.price import floor
 from nbx_registry.program import BoundProgram
+from nbx_registry.regions import Regions
 
 if TYPE_CHECKING:
     from nbx_registry.call import Call
@@ -59,7 +64,7 @@ class Profile:
 
     def observe(self, call: Call, args: Sequence[Any], out: Any) -> Any:
         """Run and time one call."""
-        bound = call.bound
+        bound = call.program_for(args, out)
         _wait(bound)
         start = time.perf_counter()
         result = call.run(args, out)
@@ -99,19 +104,99 @@ def _floor(bound: BoundProgram) -> tuple[float | None, str]:
 
 
 class Recorder:
-    """Makes a plan of the calls it sees, each kind once, in order."""
+    """Makes a plan of the calls it sees: each kind once, and all of them in order over the memory they touch.
 
-    def __init__(self, plan: Plan) -> None:
+    Calls of several threads are taken in the order in which they return. The plan's steps are there once the recorder
+    is closed.
+    """
+
+    def __init__(self, plan: Plan, catalog: Catalog) -> None:
         self.plan = plan
-        self._seen: set[BoundProgram] = set()
+        self._catalog = catalog
+        self._entries: dict[BoundProgram, int] = {}
+        self._regions: dict[str, Regions] = {}
+        self._devices: dict[str, str] = {}
+        self._steps: list[tuple[int, str, list[int | None], list[int]]] = []
         self._lock = threading.Lock()
 
     def observe(self, call: Call, args: Sequence[Any], out: Any) -> Any:
         """Run one call and note it."""
+        program = call.program_for(args, out)
         result = call.run(args, out)
         with self._lock:
-            # Programs are told apart by identity; two of one request are made only where the first was forgotten.
-            if call.bound not in self._seen:
-                self._seen.add(call.bound)
-                self.plan.add(PlanEntry.of(call.bound))
+            # What the call was bound as before its operands' addresses were known is needed ahead of it too.
+            self._entry(call.bound)
+            entry, place = self._entry(program), program.target.name
+            regions = self._regions.setdefault(place, Regions())
+            device = program.target.device
+            assert device is not None
+            self._devices[place] = device.id
+            operands = flat(program.signature.tensors)
+            given = [*flat(args), *(None,) * len(operands)][: len(operands)]
+            inputs = [_region(array) for array in given]
+            read = [None if one is None else regions.read(*one) for one in inputs]
+            written = [
+                self._output(array, regions, inputs, fresh=out is None and program.view is None, view=program.view)
+                for array in _several(result, len(program.signature.outputs))
+            ]
+            self._steps.append((entry, place, read, written))
         return result
+
+    def close(self) -> None:
+        """Put the steps into the plan."""
+        with self._lock:
+            numbers: dict[tuple[str, int], int] = {}
+            values = {place: regions.values() for place, regions in self._regions.items()}
+
+            def number(place: str, own: int) -> int:
+                own = self._regions[place].final(own)
+                if (place, own) not in numbers:
+                    nbytes, given = values[place][own]
+                    numbers[place, own] = len(self.plan.values)
+                    self.plan.values.append(Value(nbytes, self._devices[place], given))
+                return numbers[place, own]
+
+            for entry, place, read, written in self._steps:
+                inputs = tuple(None if one is None else number(place, one) for one in read)
+                self.plan.steps.append(Step(entry, inputs, tuple(number(place, one) for one in written)))
+            self._steps.clear()
+
+    def _entry(self, bound: BoundProgram) -> int:
+        # Programs are told apart by identity; two of one request are made only where the first was forgotten.
+        place = self._entries.get(bound)
+        if place is None:
+            entry = PlanEntry.of(self._catalog, bound.signature, bound.choice, bound.target, bound.require, bound.pin)
+            place = self._entries[bound] = self.plan.add(entry)
+        return place
+
+    def _output(
+        self,
+        array: Any,
+        regions: Regions,
+        inputs: Sequence[tuple[int, int] | None],
+        *,
+        fresh: bool,
+        view: object,
+    ) -> int:
+        where = _region(array)
+        assert where is not None
+        start, nbytes = where
+        if view is not None:
+            return regions.read(start, nbytes)
+        in_place = any(one is not None and one[0] < start + nbytes and start < sum(one) for one in inputs)
+        if fresh or (not in_place and regions.overwritten(start, nbytes)):
+            return regions.made(start, nbytes)
+        return regions.written(start, nbytes)
+
+
+def _several(result: Any, count: int) -> Sequence[Any]:
+    return () if not count else result if count > 1 else (result,)
+
+
+def _region(array: Any) -> tuple[int, int] | None:
+    """Return where an array begins, and how many bytes it reaches over; None for scalars and what is left out."""
+    adapter = None if array is None else interop.adapter(array)
+    if adapter is None:
+        return None
+    spec = adapter.spec(array)
+    return adapter.address(array), spec.dtype.nbytes(spec.extent)

@@ -7,12 +7,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
+import numpy as np
+
 from nbx_registry.call import Call, CallShape, DirectCall, Fixed, ListCall, ViewCall, flat
 from nbx_registry.errors import NbxError, SignatureError
 from nbx_registry.guards import Guard, guards_of
 from nbx_registry.interop.memory import address_of
 from nbx_registry.interop.numpy_arrays import NumpyAdapter
 from nbx_registry.packing import PackedCall, packs
+from nbx_registry.program import BoundProgram
 from nbx_registry.programs import Programs
 from nbx_registry.runtime import Slot
 
@@ -37,7 +40,12 @@ def _flat_call(programs: Programs, shape: CallShape, *, aligned: bool = False) -
     decide = partial(programs.decision, bound)
     guards = guards_of(bound, place=shape.place, out_given=shape.out_given, decide=decide)
     function = getattr(bound.program, "function", None)
-    if function is not None and all(guard.told_by_numpy for guard in guards) and _plain(shape) and not _aligns(programs, shape):
+    if (
+        function is not None
+        and all(guard.told_by_numpy for guard in guards)
+        and _plain(shape)
+        and not _aligns(programs, shape)
+    ):
         return DirectCall(programs, shape, function)
     doubts = [guard.doubt() for guard in guards]
     if not aligned and None not in doubts and _compilable(shape):
@@ -51,6 +59,7 @@ class GeneralCall:
     __slots__ = (
         "_address",
         "_addressed",
+        "_count",
         "_fetch_out",
         "_guards",
         "_like",
@@ -88,6 +97,7 @@ class GeneralCall:
         self._stream = teller.streams(shape.place)
         self._simple = not bound.workspace and not bound.derived
         slots = [slot for slot in bound.slots if slot.kind in ("input", "output")]
+        self._count = len(slots)
         looked_at = not aligned and _aligns(programs, shape)
         self._addressed = [n for n, slot in enumerate(slots) if _has_address(slot)] if looked_at else []
         self._address: Callable[[Any], int] = address_of if array else _itself
@@ -112,8 +122,15 @@ class GeneralCall:
             except (NbxError, MemoryError):
                 raise
             except Exception as error:
-                raise self._programs.fault(bound.choice.kernel, error) from error
+                raise self._diagnose(error, operands) from error
         return _result(made)
+
+    def program_for(self, args: Sequence[Any], out: Any, /) -> BoundProgram:
+        """Return the program that these arrays run on; fresh outputs are aligned."""
+        operands = [fetch(args[index]) for index, fetch in self._take]
+        given = cast("Sequence[Any]", out) if isinstance(out, tuple) else () if out is None else (out,)
+        operands += (fetch(array) for fetch, array in zip(self._fetch_out, given, strict=False))
+        return self.bound if set(self._alignments(operands)) <= {16} else self._other(operands).bound
 
     def fix(self, args: Sequence[Any], out: Any, /) -> Fixed:
         """Settle arrays of this kind, with workspace of their own; nothing runs yet."""
@@ -136,9 +153,21 @@ class GeneralCall:
             for guard in guards:
                 guard(operands)
             advance()
-            launch(stream())
+            try:
+                launch(stream())
+            except (NbxError, MemoryError):
+                raise
+            except Exception as error:
+                raise self._diagnose(error, operands) from error
 
         return Fixed(self.bound, _result(made), again)
+
+    def _diagnose(self, error: Exception, operands: Sequence[Any]) -> NbxError:
+        """Tell the caller's mistake, which NumPy found, from the kernel's."""
+        for operand in operands[len(operands) - len(self._fetch_out) :]:
+            if isinstance(operand, np.ndarray) and not operand.flags.writeable:
+                return SignatureError(f"{self.bound.signature.op.name}: out= is read-only")
+        return self._programs.fault(self.bound.choice.kernel, error)
 
     def _operands(self, args: Sequence[Any], out: Any) -> tuple[Sequence[Any], list[Any]]:
         """Return the outputs, and the operands of parameters and outputs."""
@@ -165,13 +194,18 @@ class GeneralCall:
             low |= self._address(operands[n])
         return low & 15 != 0
 
+    def _alignments(self, operands: Sequence[Any]) -> tuple[int, ...]:
+        """Return the alignment of every operand, at most 16; outputs that are not there yet will have that."""
+        aligns = [16] * self._count
+        for n in self._addressed:
+            if n < len(operands):
+                address = self._address(operands[n])
+                aligns[n] = min(16, address & -address) or 16
+        return tuple(aligns)
+
     def _other(self, operands: Sequence[Any]) -> Call:
         """Return the call for operands that are aligned worse than every spec without a word about it says."""
-        aligns = [16] * len(operands)
-        for n in self._addressed:
-            address = self._address(operands[n])
-            aligns[n] = min(16, address & -address) or 16
-        key = tuple(aligns)
+        key = self._alignments(operands)
         call = self._others.get(key)
         if call is None:
             programs = self._programs

@@ -1,118 +1,88 @@
-"""Plans: which kernel serves which signature on which device, written down so that it can be bound ahead."""
+"""Plans: which kernel serves which signature on which device, and what lives from when to when, written down.
+
+A plan comes from a recorded run, from a file, or from code (`nbx_registry.draft`). Its entries are requests with their
+answers, each once; its steps are the calls in order, over values told apart by the memory they lie in.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from math import isfinite
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
-from nbx_registry import digest, dtypes, jsonfile
-from nbx_registry.dtypes import DType
+from nbx_registry import jsonfile
+from nbx_registry.errors import NbxError
 from nbx_registry.jsonfile import Reader
-from nbx_registry.op import Op
-from nbx_registry.policy import REQUIRE
-from nbx_registry.program import BoundProgram
-from nbx_registry.signature import Operand, Signature
-from nbx_registry.spec import TensorSpec, parse
+from nbx_registry.memory.slab import Event
+from nbx_registry.planentry import PlanEntry
 
-FORMAT = 1
-_NO_NUMBERS = ("nan", "inf", "-inf")
+FORMAT = 2
 
-Text = str | list[str] | None
-"""An operand in a plan: a spec string (``weak int64`` for a Python scalar), a list of them, None for one left out."""
+Extents = tuple[Sequence[int], ...]
+"""Bytes of the pieces of workspace of each entry."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlanEntry:
-    """One request of a plan and its answer."""
+@dataclass(frozen=True, slots=True)
+class Value:
+    """Memory that steps read and write: a tensor, and whatever views there are of it."""
 
-    op: str
-    """Op id, with version."""
-    tensors: list[Text]
-    """In parameter order."""
-    outputs: list[str]
-    """Spec strings: ``out=`` may have strides of its own."""
-    attributes: dict[str, Any]
+    nbytes: int
     device: str
     """Product id."""
-    require: str
-    """The policy it was asked for under."""
-    pin: str | None
-    """The kernel that was asked for."""
-    kernel: str
-    op_digest: str
-    kernel_digest: str | None
-    """None where the kernel's function was registered in its process, without a source to digest."""
-    settings: dict[str, Any]
+    given: bool
+    """Whether it was there before the plan: a weight, an input, a pool. What is not is made by the plan."""
 
-    @classmethod
-    def of(cls, bound: BoundProgram) -> PlanEntry:
-        """Write down a bound program."""
-        signature, kernel, device = bound.signature, bound.choice.kernel, bound.target.device
-        assert device is not None
-        return cls(
-            op=signature.op.id,
-            tensors=[_text(operand) for operand in signature.tensors],
-            outputs=[str(spec) for spec in signature.outputs],
-            attributes={name: _plain(value) for name, value in signature.attributes.items()},
-            device=device.id,
-            require=bound.require,
-            pin=bound.pin,
-            kernel=kernel.id,
-            op_digest=signature.op.digest,
-            kernel_digest=digest.source_digest(kernel.bind) if isinstance(kernel.bind, str) else None,
-            settings={name: _plain(value) for name, value in bound.settings.items()},
-        )
 
-    @classmethod
-    def read(cls, reader: Reader) -> PlanEntry:
-        """Check one entry of a file. Raises `FileError` naming file and key."""
-        reader.known(*cls.__dataclass_fields__)
-        return cls(
-            op=reader.string("op"),
-            tensors=[_known_text(reader, "tensors", item) for item in _list(reader, "tensors")],
-            outputs=[_known_string(reader, "outputs", item) for item in _list(reader, "outputs")],
-            attributes=dict(reader.object("attributes").data),
-            device=reader.string("device"),
-            require=reader.choice("require", REQUIRE),
-            pin=reader.optional_string("pin"),
-            kernel=reader.string("kernel"),
-            op_digest=reader.string("op_digest"),
-            kernel_digest=reader.optional_string("kernel_digest"),
-            settings=dict(reader.object("settings").data),
-        )
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One call."""
 
-    def signature(self, op: Op) -> Signature:
-        """Check the entry against its contract again. Raises `SignatureError`, or `SpecError` for no spec string."""
-        floats = {attribute.name for attribute in op.attributes if "float" in attribute.kinds}
-        # JSON has no infinity: such floats are strings in a plan.
-        given = {n: float(v) if n in floats and v in _NO_NUMBERS else v for n, v in self.attributes.items()}
-        found = op.signature([_operand(text) for text in self.tensors], given)
-        found.outputs = tuple(map(parse, self.outputs))
-        return found
+    entry: int
+    """Which of the plan's entries."""
+    inputs: tuple[int | None, ...]
+    """Values by parameter, those of a list in a row with the others; None for scalars and for what is left out."""
+    outputs: tuple[int, ...]
+    """Values by output; that of a view is the value it looks at."""
 
-    def differences(self, other: PlanEntry) -> list[str]:
-        """Return the fields that differ, each as ``field: the plan has ..., here it is ...``."""
-        mine, theirs = asdict(self), asdict(other)
-        return [
-            f"{name}: the plan has {mine[name]!r}, here it is {theirs[name]!r}"
-            for name in mine
-            if mine[name] != theirs[name]
-        ]
+
+class Life(NamedTuple):
+    """When a value that the plan makes is alive: from the step that makes it to the one after which it can go."""
+
+    value: int
+    start: int
+    end: int | None
+    """None: to the end of the plan."""
 
 
 @dataclass
 class Plan:
-    """An ordered set of entries."""
+    """Requests with their answers, and the calls of them in order.
+
+    Attributes
+    ----------
+    entries
+        Each kind of request once, in the order of first need. What was bound on the way to a call, and did not run, is
+        among them.
+    values, steps
+        What the calls read and write. Empty where nobody said.
+    """
 
     entries: list[PlanEntry] = field(default_factory=list[PlanEntry])
+    values: list[Value] = field(default_factory=list[Value])
+    steps: list[Step] = field(default_factory=list[Step])
+    _known: dict[str, int] = field(default_factory=dict[str, int], init=False, repr=False, compare=False)
 
-    def add(self, entry: PlanEntry) -> None:
-        """Append an entry unless it is there."""
-        if entry not in self.entries:
+    def add(self, entry: PlanEntry) -> int:
+        """Append an entry unless it is there; return its place."""
+        if len(self._known) != len(self.entries):
+            self._known = {repr(known): place for place, known in enumerate(self.entries)}
+        text = repr(entry)
+        place = self._known.get(text)
+        if place is None:
+            place = self._known[text] = len(self.entries)
             self.entries.append(entry)
+        return place
 
     def __iter__(self) -> Iterator[PlanEntry]:
         return iter(self.entries)
@@ -120,60 +90,151 @@ class Plan:
     def __len__(self) -> int:
         return len(self.entries)
 
+    @property
+    def devices(self) -> list[str]:
+        """Ids of the products that it is for."""
+        return sorted({entry.device for entry in self.entries})
+
+    # Lives.
+
+    def lives(self) -> list[Life]:
+        """Return the lives of the values that the plan makes, by the step that makes them.
+
+        A value is made by the first step that writes it and lives to the last one that reads or writes it. One that no
+        later step reads is a result: it lives to the end.
+        """
+        made: dict[int, int] = {}
+        read: dict[int, int] = {}
+        touched: dict[int, int] = {}
+        for number, step in enumerate(self.steps):
+            for value in step.inputs:
+                if value is not None:
+                    read[value] = touched[value] = number
+            for value in step.outputs:
+                if not self.values[value].given:
+                    made.setdefault(value, number)
+                    touched[value] = number
+        return [Life(v, start, touched[v] if read.get(v, -1) > start else None) for v, start in made.items()]
+
+    def trace(self, device: str | None = None, *, workspace: Extents | None = None) -> list[Event]:
+        """Return the allocations and frees of the plan, for `nbx_registry.memory.slab`.
+
+        Each step allocates its new values, then the workspace of its kernel, which it frees again, then the values
+        whose last use it was. Keys are the numbers of values, and for workspace ``(step, piece)``. What is given is not
+        among them.
+
+        Parameters
+        ----------
+        device
+            Memory of which product; can be left out where there is only one.
+        workspace
+            Bytes of workspace by entry, in the place of the entries' own.
+
+        Raises
+        ------
+        NbxError
+            The plan is for several devices and none is named, or not for the one named.
+        """
+        device = self.only(device)
+        pieces = tuple(entry.workspace for entry in self.entries) if workspace is None else workspace
+        born: dict[int, list[int]] = {}
+        last: dict[int, list[int]] = {}
+        for value, start, end in self.lives():
+            if self.values[value].device == device:
+                born.setdefault(start, []).append(value)
+                if end is not None:
+                    last.setdefault(end, []).append(value)
+        events: list[Event] = []
+        for number, step in enumerate(self.steps):
+            for value in born.get(number, ()):
+                events.append(("alloc", value, self.values[value].nbytes))
+            extents = pieces[step.entry] if self.entries[step.entry].device == device else ()
+            for piece, nbytes in enumerate(extents):
+                events.append(("alloc", (number, piece), nbytes))
+            for piece in range(len(extents)):
+                events.append(("free", (number, piece)))
+            for value in last.get(number, ()):
+                events.append(("free", value))
+        return events
+
+    def only(self, device: str | None) -> str:
+        """Return the product named, or the only one there is. Raises `NbxError`."""
+        devices = self.devices
+        if device is None:
+            if len(devices) > 1:
+                raise NbxError(f"the plan is for {', '.join(devices)}; name one with device=")
+            return devices[0] if devices else ""
+        if device not in devices:
+            raise NbxError(f"the plan is for {', '.join(devices) or 'no device'}, not for {device!r}")
+        return device
+
+    # Files.
+
     def save(self, path: Path | str) -> None:
         """Write the plan as JSON."""
-        jsonfile.write(Path(path), {"format": FORMAT, "entries": [asdict(entry) for entry in self.entries]})
+        jsonfile.write(
+            Path(path),
+            {
+                "format": FORMAT,
+                "entries": [asdict(entry) for entry in self.entries],
+                "values": [asdict(value) for value in self.values],
+                "steps": [asdict(step) for step in self.steps],
+            },
+        )
 
     @classmethod
     def load(cls, path: Path | str) -> Plan:
         """Read a plan. Raises `FileError` naming the file and what is wrong."""
         file = Path(path)
         root = Reader(file, jsonfile.parse(jsonfile.read(file), file))
-        root.known("format", "entries")
+        root.known("format", "entries", "values", "steps")
         if root.integer("format") != FORMAT:
             root.refuse("format", f"is {root.data['format']}; this version reads format {FORMAT}")
-        return cls([PlanEntry.read(reader) for reader in root.objects("entries")])
+        plan = cls([PlanEntry.read(reader) for reader in root.objects("entries")])
+        plan.values = [_read_value(reader) for reader in root.objects("values")]
+        made = {number for number, value in enumerate(plan.values) if value.given}
+        for reader in root.objects("steps"):
+            plan.steps.append(_read_step(reader, plan, made))
+        return plan
 
 
-def _list(reader: Reader, name: str) -> list[object]:
+def _read_value(reader: Reader) -> Value:
+    reader.known("nbytes", "device", "given")
+    given = reader.data.get("given")
+    if not isinstance(given, bool):
+        reader.refuse("given", "must be true or false")
+    return Value(reader.integer("nbytes"), reader.string("device"), given)
+
+
+def _read_step(reader: Reader, plan: Plan, made: set[int]) -> Step:
+    """Check one step; ``made`` are the values that are there before it, and after it."""
+    reader.known("entry", "inputs", "outputs")
+    place = reader.integer("entry")
+    if place >= len(plan.entries):
+        reader.refuse("entry", f"is {place}; there are {len(plan.entries)} entries")
+    entry = plan.entries[place]
+    inputs = [_number(reader, "inputs", item, plan, optional=True) for item in _items(reader, "inputs")]
+    outputs = [_number(reader, "outputs", item, plan) for item in _items(reader, "outputs")]
+    for name, found, expected in (("inputs", inputs, entry.inputs), ("outputs", outputs, len(entry.outputs))):
+        if len(found) != expected:
+            reader.refuse(name, f"has {len(found)} values; {entry.op} of entry {place} takes {expected}")
+    for value in inputs:
+        if value is not None and value not in made:
+            reader.refuse("inputs", f"value {value} is read before a step makes it")
+    made.update(value for value in outputs if value is not None)
+    return Step(place, tuple(inputs), tuple(value for value in outputs if value is not None))
+
+
+def _items(reader: Reader, name: str) -> list[object]:
     value = reader.data.get(name)
     if not isinstance(value, list):
         reader.refuse(name, "must be a list")
     return cast("list[object]", value)
 
 
-def _known_string(reader: Reader, name: str, value: object) -> str:
-    if not isinstance(value, str):
-        reader.refuse(name, f"{value!r} is no spec string")
+def _number(reader: Reader, name: str, value: Any, plan: Plan, *, optional: bool = False) -> int | None:
+    if value is None and optional:
+        return None
+    if type(value) is not int or not 0 <= value < len(plan.values):
+        reader.refuse(name, f"holds {value!r}, which is none of the {len(plan.values)} values")
     return value
-
-
-def _known_text(reader: Reader, name: str, value: object) -> Text:
-    if isinstance(value, list):
-        return [_known_string(reader, name, item) for item in cast("list[object]", value)]
-    return None if value is None else _known_string(reader, name, value)
-
-
-def _text(operand: Operand) -> Text:
-    if isinstance(operand, tuple):
-        return [str(spec) for spec in operand]
-    if operand is None:
-        return None
-    return f"weak {operand.dtype}" if operand.weak else str(operand)
-
-
-def _operand(text: Text) -> Operand:
-    if isinstance(text, list):
-        return tuple(map(parse, text))
-    if text is None:
-        return None
-    return TensorSpec(dtypes.get(text[5:]), (), weak=True) if text.startswith("weak ") else parse(text)
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as JSON gives it back."""
-    if isinstance(value, DType):
-        return value.name
-    if isinstance(value, (tuple, list)):
-        return [_plain(item) for item in cast("Sequence[Any]", value)]
-    return str(value) if isinstance(value, float) and not isfinite(value) else value

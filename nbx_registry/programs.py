@@ -34,18 +34,31 @@ class Programs:
         self._catalog = catalog
         self._selector = selector
         self._bound: OrderedDict[tuple[object, ...], BoundProgram] = OrderedDict()
+        self._kept: dict[tuple[object, ...], BoundProgram] = {}
         self._lock = threading.Lock()
         self._gates = [threading.RLock() for _ in range(64)]
         readers = (k for k in catalog.kernels.values() if any(".align" in text for text in (*k.when, *k.key)))
         # A composite runs anywhere.
         self._align_readers = frozenset(runtime for kernel in readers for runtime in (kernel.runtimes or ("any",)))
 
-    def get(self, signature: Signature, target: Target, require: str, pin: str | None) -> BoundProgram:
-        """Return the bound program of a signature, made if new.
+    def get(
+        self, signature: Signature, target: Target, require: str, pin: str | None, *, keep: bool = False
+    ) -> BoundProgram:
+        """Return the bound program of a signature, made if new; with ``keep`` it is never forgotten.
 
         Raises `Refused` with the whole decision, or `PluginFault`.
         """
         key = (signature.op.id, signature.key, target, require, pin)
+        found = self._kept.get(key)
+        if found is None:
+            found = self._found(key, signature, target, require, pin)
+        if keep:
+            self._kept[key] = found
+        return found
+
+    def _found(
+        self, key: tuple[object, ...], signature: Signature, target: Target, require: str, pin: str | None
+    ) -> BoundProgram:
         found = self._bound.get(key)
         if found is not None:
             return found
@@ -64,7 +77,7 @@ class Programs:
         """Return what runs a signature. Raises as `get`."""
         choice = self._selector.choose(signature, target, require, pin)
         if choice is None:
-            raise _why_not(self._selector.decide(signature, target, require, pin))
+            raise why_not(self._selector.decide(signature, target, require, pin))
         return choice
 
     def reads_alignment(self, runtime: str) -> bool:
@@ -107,7 +120,8 @@ class Programs:
         )
 
 
-def _why_not(decision: Decision) -> NbxError:
+def why_not(decision: Decision) -> NbxError:
+    """Return the error for a decision without a kernel: `Refused`, or the fault of a plugin."""
     if not decision.faults:
         return Refused(decision)
     fault = decision.faults[0]
