@@ -40,10 +40,18 @@ def rules_out(path: Path, live: LiveDevice, count: object) -> bool:
     try:
         with path.open("rb") as stream:
             line = _LINE.search(stream.read(_GLANCE))
-        return line is not None and not matches(yamlfile.parse(line[0])["match"], live, count)
+        if line is None:
+            return False
+        return _names_others(line[0], live.name) or not matches(yamlfile.parse(line[0])["match"], live, count)
     except (OSError, NbxError, TypeError, AttributeError):
         # Whatever is wrong with it, reading the file tells.
         return False
+
+
+def _names_others(line: bytes, name: str) -> bool:
+    """Return whether a rule written plainly on one line has names, and not this one anywhere."""
+    plain = line.rstrip().endswith(b"}") and b"#" not in line and b"\\" not in line and "'" not in name
+    return plain and b"names:" in line and name.encode() not in line
 
 
 def _values(value: Any) -> set[Any]:

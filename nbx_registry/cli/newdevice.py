@@ -11,7 +11,7 @@ from pathlib import Path
 from nbx_registry.device import Device, Fact
 from nbx_registry.devicetable import DeviceTable
 from nbx_registry.devicevalue import complaint
-from nbx_registry.errors import DuplicateError, UnknownName
+from nbx_registry.errors import DuplicateError, FileError, UnknownName
 from nbx_registry.runtime import LiveDevice
 
 PRICING = (
@@ -45,6 +45,8 @@ def begin(
         If the id is none.
     DuplicateError
         If a file describes that device already.
+    FileError
+        If the architecture's file is malformed, or the new one cannot be written.
     """
     folder = table.user_folder
     assert folder is not None, "the command line's table has the user's folder"
@@ -65,7 +67,7 @@ def begin(
     date = (today or datetime.date.today()).isoformat()
     facts = _reported(table, live, said) if live is not None else {}
     lines = [
-        f"# {live.name if live is not None else id}.",
+        f"# {' '.join(live.name.split()) if live is not None else id}.",
         "# Leave out what no document states: a guess would be a wrong answer that nobody can see.",
         "# nbx doctor checks this file; docs/how-to/write-a-device-file.md explains it.",
         *_head(table, id, extends, live, like),
@@ -75,9 +77,12 @@ def begin(
         *(f"  {key}: {{value: {value}, source: device, date: {date}}}" for key, value in facts.items()),
         *_wanted(table, like, {*said, *facts}),
     ]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("x", encoding="utf-8") as stream:
-        stream.write("\n".join(lines) + "\n")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as stream:
+            stream.write("\n".join(lines) + "\n")
+    except OSError as error:
+        raise FileError(f"{path}: cannot be written: {error.strerror or error}") from error
     return path, len(facts)
 
 

@@ -149,6 +149,13 @@ def test_a_wrong_request_says_what_is_wrong(
     assert not (tmp_path / "devices").exists()
 
 
+def test_a_folder_that_cannot_be_written_is_named(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "devices").write_text("a file in its place", "utf-8")
+    result = run("devices", "--new", "acme/one")
+    assert result.exit_code == 1
+    assert "cannot be written" in " ".join(result.output.split())
+
+
 class Odd(SimulatedRuntime):
     """A runtime with a card that no file describes."""
 
@@ -156,7 +163,7 @@ class Odd(SimulatedRuntime):
 
     def devices(self) -> Any:
         detected = {"multiprocessors": 4, "memory.bytes": 1024, "l2.bytes": -1, "unheard_of": 3}
-        return [LiveDevice(runtime="odd", index=0, name='Odd "One": #1', arch="odd_1", detected=detected)]
+        return [LiveDevice(runtime="odd", index=0, name='Odd "One": #1\nand more', arch="odd_1", detected=detected)]
 
 
 class Pair(SimulatedRuntime):
@@ -184,7 +191,7 @@ def with_runtime(name: str, factory: str) -> Any:
 def test_an_unknown_card_leads_to_its_file(run: Run, with_plugins: Callable[..., None], tmp_path: Path) -> None:
     with_plugins(with_runtime("odd", "Odd"))
     told = " ".join(run("devices").output.split())
-    assert "no device file matches 'Odd \"One\": #1' (odd_1)" in told
+    assert "no device file matches 'Odd \"One\": #1\\nand more' (odd_1)" in told
     assert "nbx devices --new <vendor>/<product> --card odd:0 begins it" in told
     begun = run("devices", "--new", "odd/one")
     assert begun.exit_code == 0, begun.output

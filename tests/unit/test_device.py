@@ -581,3 +581,27 @@ def test_an_unreadable_file_matters_only_where_nothing_else_matches(files):
     assert table.match(live(multiprocessors=4)) is table["v/one"]
     with pytest.raises(FileError, match=r"no device file matches 'V Two' .* 1 could not be read: .*broken.yml"):
         table.match(live("V Two"))
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "{names: [V One], archs: [v_1]}",
+        '{names: ["V \\u004fne"]}',
+        '{names: ["V \\x4Fne"], multiprocessors: 4}',
+        "{names: [Other,\n  V One]}",
+        "{names: [Other, # }\n  V One]}",
+        "{archs: [v_1]}",
+        "\n  names: [V One]",
+        "{}",
+    ],
+)
+def test_however_a_rule_is_written_the_card_is_recognised(files, rule):
+    files.write("files/v/one.yml", f"extends: v/arch/v_1\nevidence_class: v-1\nmatch: {rule}\n")
+    assert files.table().match(live(multiprocessors=4)).id == "v/one"
+
+
+def test_names_with_quotes_are_recognised(files):
+    for text in ("'It''s \"One\"'", '"It\'s \\"One\\""'):
+        files.write("files/v/one.yml", f"extends: v/arch/v_1\nevidence_class: v-1\nmatch: {{names: [{text}]}}\n")
+        assert files.table().match(live('It\'s "One"')).id == "v/one"
