@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from nbx_registry.decision import Decision, Evidence
     from nbx_registry.device import Device
     from nbx_registry.devicetable import DeviceTable
+    from nbx_registry.diagnosis import Finding
     from nbx_registry.dispatch import Dispatcher
     from nbx_registry.draft import Draft
     from nbx_registry.observe import Observer, Profile
@@ -295,12 +296,11 @@ class Registry:
         workspace = () if choice is None else tuple((s.name, s.spec) for s in workspace_of(choice, signature))
         return Price(signature, cost, target.device, decision, workspace)
 
-    def diagnostics(self) -> list[str]:
-        """Return what is wrong whatever the request: conditions over unknown names, always refusing; vain blocks."""
-        problems = [self._selector.check(kernel) for kernel in self.catalog.kernels.values()]
-        known = {*self.catalog.plugins, *self.catalog.kernels}
-        unknown = (f"block names {name!r}, which nobody registers" for name in sorted(self.catalog.blocked - known))
-        return [*(problem for problem in problems if problem is not None), *unknown]
+    def diagnostics(self) -> list[Finding]:
+        """Return what is wrong with kernels, references, folders and settings whatever the request, with ways out."""
+        from nbx_registry.diagnosis import findings
+
+        return list(findings(self.catalog, self._selector.conditions))
 
     # Running.
 

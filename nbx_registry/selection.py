@@ -186,14 +186,9 @@ class Selector:
             hints=() if accepted else self._hints(target),
         )
 
-    def check(self, kernel: Kernel) -> str | None:
-        """Return what is wrong with a kernel's conditions whatever the request, or None."""
-        compiled = self._compiled(kernel, self._catalog.op(kernel.op))
-        if isinstance(compiled, Fault):
-            return compiled.message
-        if compiled.always_refuses:
-            return f"kernel {kernel.id!r} refuses every request: {compiled.always_refuses}"
-        return None
+    def conditions(self, kernel: Kernel) -> Conditions | Fault:
+        """Return a kernel's compiled conditions, or its plugin's fault where they cannot be compiled."""
+        return self._compiled(kernel, self._catalog.op(kernel.op))
 
     def key(self, kernel: Kernel, signature: Signature, device: Device) -> tuple[object, ...]:
         """Return the values of a kernel's launch key, in its order. Raises `PluginFault` where one cannot be told."""

@@ -4,29 +4,18 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Literal
+from dataclasses import asdict
 
 import click
 
 import nbx_registry as nbx
-from nbx_registry import digest, environment
+from nbx_registry import environment
 from nbx_registry.cli.console import figure_bytes, figure_flops, json_option, lines, print_json
 from nbx_registry.cli.main import FAULT, registry
 from nbx_registry.device import Device
+from nbx_registry.diagnosis import Finding
 from nbx_registry.errors import NbxError
 from nbx_registry.price import BANDWIDTH
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing found."""
-
-    kind: Literal["problem", "note"]
-    """A problem is broken; a note is only absent, and may be meant to be."""
-    about: str
-    text: str
-    way_out: str = ""
 
 
 @click.command(short_help="Tell what is broken or missing here.")
@@ -111,14 +100,13 @@ def _runtimes(reg: nbx.Registry) -> Iterator[Finding]:
         except NbxError as error:
             yield Finding("problem", f"runtime {name}", str(error), install)
             continue
-        if not runtime.devices():
-            yield Finding("note", f"runtime {name}", f"no device: {runtime.why_absent()}")
-            continue
         try:
             here = reg.live(name)
         except NbxError as error:
             yield Finding("problem", f"runtime {name}", str(error))
             continue
+        if not here:
+            yield Finding("note", f"runtime {name}", f"no device: {runtime.why_absent()}")
         for target in here:
             if target.device is None:
                 yield Finding("problem", target.name, target.why)
@@ -134,23 +122,7 @@ def _toolkits(reg: nbx.Registry) -> Iterator[Finding]:
 
 
 def _kernels(reg: nbx.Registry) -> Iterator[Finding]:
-    for problem in reg.diagnostics():
-        yield Finding("problem", "kernels", problem)
-
-
-def _references(reg: nbx.Registry) -> Iterator[Finding]:
-    references = [
-        (kernel.id, reference) for kernel in reg.kernels.values() for reference in (kernel.bind, kernel.settings)
-    ]
-    references += [(f"runtime {spec.name}", spec.factory) for spec in reg.catalog.runtimes.values()]
-    references += [(f"emulator {spec.name}", spec.factory) for spec in reg.catalog.emulators.values()]
-    for about, reference in references:
-        # A kernel of this process may hold its function itself: there is nothing to locate.
-        if isinstance(reference, str):
-            try:
-                digest.locate(reference)
-            except NbxError as error:
-                yield Finding("problem", about, str(error))
+    yield from reg.diagnostics()
 
 
 def _evidence(reg: nbx.Registry) -> Iterator[Finding]:
@@ -178,5 +150,5 @@ def _readable(reg: nbx.Registry, name: str) -> Device | None:
         return None
 
 
-CHECKS = (_environment, _plugins, _device_files, _runtimes, _toolkits, _kernels, _references, _evidence)
+CHECKS = (_environment, _plugins, _device_files, _runtimes, _toolkits, _kernels, _evidence)
 """Every check, in the order in which findings are told."""

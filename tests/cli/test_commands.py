@@ -242,3 +242,54 @@ def test_help_names_every_command(run: Run) -> None:
     text = run("--help").stdout
     for command in ("ops", "devices", "kernels", "plugins", "doctor", "explain", "price", "demo", "conformance"):
         assert f"  {command} " in text
+
+
+class Misled:
+    """A kernel that leads nowhere and refuses everything."""
+
+    name = "nbx-misled"
+    NBX_HOOKS = 1
+
+    @nbx.hookimpl
+    def nbx_register_kernels(self) -> list[nbx.Kernel]:
+        return [
+            nbx.Kernel(
+                id="nbx-misled/sqrt/one",
+                op="sqrt@1",
+                backend="numpy",
+                runtimes=("host",),
+                bind="nbx_misled.kernels:bind",
+                when=("x.size < 0",),
+            )
+        ]
+
+
+def test_doctor_tells_kernels_that_could_never_run_with_their_way_out(
+    run: Run, with_plugins: Callable[..., None], run_json: Callable[..., Any]
+) -> None:
+    with_plugins(Misled())
+    assert run("doctor").exit_code == 1
+    rows = [row for row in run_json("doctor") if row["about"] == "nbx-misled/sqrt/one"]
+    assert ["refuses every request" in row["text"] for row in rows] == [True, False]
+    assert "no module 'nbx_misled.kernels'" in rows[1]["text"]
+    assert all(row["kind"] == "problem" and "nbx-misled" in row["way_out"] for row in rows)
+
+
+class NoDevices:
+    """A runtime that breaks when it is asked for its devices."""
+
+    name = "nbx-no-devices"
+    NBX_HOOKS = 1
+
+    @nbx.hookimpl
+    def nbx_register_runtimes(self) -> list[nbx.RuntimeSpec]:
+        return [nbx.RuntimeSpec(name="absent", factory="builtins:dict", install="pip install nbx-absent")]
+
+
+def test_doctor_tells_a_broken_runtime(
+    run: Run, with_plugins: Callable[..., None], run_json: Callable[..., Any]
+) -> None:
+    with_plugins(NoDevices())
+    assert run("doctor").exit_code == 1
+    (row, *_) = [row for row in run_json("doctor") if row["about"] == "runtime absent"]
+    assert row["way_out"] == "install it with: pip install nbx-absent"
