@@ -1,5 +1,7 @@
 """Views by ATen's rule, compared with ATen."""
 
+from collections.abc import Sequence
+
 import hypothesis.strategies as st
 import numpy as np
 import pytest
@@ -41,6 +43,11 @@ def with_target(draw: st.DrawFn) -> tuple[torch.Tensor, tuple[int, ...]]:
     return x, tuple(target)
 
 
+def steps(shape: Sequence[int], strides: Sequence[int]) -> list[int]:
+    """The strides that move something."""
+    return [step for extent, step in zip(shape, strides, strict=True) if extent > 1]
+
+
 @given(with_target())
 def test_a_reshaped_view_exists_where_aten_has_one(case: tuple[torch.Tensor, tuple[int, ...]]) -> None:
     x, target = case
@@ -52,6 +59,8 @@ def test_a_reshaped_view_exists_where_aten_has_one(case: tuple[torch.Tensor, tup
     assert (found is None) == (expected is None)
     if expected is not None and found is not None:
         assert torch.equal(x.as_strided(target, found), expected)
+        if x.numel():
+            assert steps(target, found) == steps(target, expected.stride())
 
 
 def test_a_contiguous_tensor_has_every_shape() -> None:
@@ -115,6 +124,40 @@ def test_expanding_repeats_at_stride_0() -> None:
     for target in ((2, 4), (3,), (3, -2), (-1, 3, 1), (4, -1)):
         with pytest.raises(SignatureError, match="expand"):
             views.expand((3, 1), (1, 1), target)
+
+
+@given(strided(), st.data())
+def test_expanding_is_torchs(x: torch.Tensor, data: st.DataObject) -> None:
+    # torch takes -1 for a new axis of a tensor without elements, and makes an extent of it.
+    lead = data.draw(st.lists(st.sampled_from([0, 1, 3]), max_size=2))
+    target = [*lead, *(data.draw(st.sampled_from([-1, -1, extent, 1, 2, 3])) for extent in x.shape)]
+    try:
+        expected = x.expand(target)
+    except RuntimeError:
+        with pytest.raises(SignatureError, match="expand"):
+            views.expand(tuple(x.shape), x.stride(), target)
+    else:
+        layout = views.expand(tuple(x.shape), x.stride(), target)
+        assert layout.shape == tuple(expected.shape)
+        assert torch.equal(x.as_strided(layout.shape, layout.strides), expected)
+        assert not any(steps(layout.shape[: len(lead)], layout.strides[: len(lead)]))
+
+
+@given(strided(), st.data())
+def test_permuting_is_torchs(x: torch.Tensor, data: st.DataObject) -> None:
+    axes = data.draw(st.permutations(range(x.ndim)))
+    axes = [axis - x.ndim if data.draw(st.booleans()) else axis for axis in axes]
+    layout = views.permute(tuple(x.shape), x.stride(), axes)
+    expected = x.permute(axes)
+    assert (layout.shape, layout.strides, layout.offset) == (tuple(expected.shape), expected.stride(), 0)
+
+
+def test_a_step_back_is_no_view_as_in_torch() -> None:
+    x = torch.arange(6)
+    with pytest.raises(ValueError, match="step must be greater than zero"):
+        x[::-1]
+    with pytest.raises(SignatureError, match="slice of step -1 is no view here"):
+        views.index((6,), (1,), slice(None, None, -1))
 
 
 def test_permuting_takes_each_axis_once() -> None:
