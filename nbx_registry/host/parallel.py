@@ -68,10 +68,15 @@ def spread(task: Task, extent: int, nbytes: int) -> None:
     Inside a task this calls it as it stands: work that is spread already is not spread again. BLAS runs on one thread
     in each, so that together they use the cores there are.
     """
-    workers = 1 if getattr(_inside, "value", False) else threads()
-    parts = min(extent, workers * PER_THREAD, max(1, nbytes // CHUNK))
-    if workers == 1 or parts <= 1:
-        if extent:
+    if not extent:
+        return
+    if getattr(_inside, "value", False):
+        task(0, extent)
+        return
+    workers = threads()
+    parts = 1 if workers == 1 else min(extent, workers * PER_THREAD, max(1, nbytes // CHUNK))
+    if parts == 1:
+        with _blas_held(workers):
             task(0, extent)
         return
     ends = [extent * part // parts for part in range(parts + 1)]

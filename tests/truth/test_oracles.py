@@ -10,6 +10,7 @@ import elementwise_truth
 import fourier_truth
 import network_truth
 import pytest
+import quantized_truth
 import random_truth
 import reduction_truth
 from independent import COMPARISONS, Comparer, Comparison
@@ -24,6 +25,7 @@ MODULES = (
     elementwise_truth,
     fourier_truth,
     network_truth,
+    quantized_truth,
     random_truth,
     reduction_truth,
 )

@@ -94,3 +94,12 @@ def clip(trace: Trace, x: Traced, min: Traced | Scalar | None, max: Traced | Sca
     if max is not None:
         x = trace.call("minimum", x, max)
     return x
+
+
+def dequant_product(trace: Trace, x: Traced, w: Traced, scale: Traced, zero_min: Traced) -> Traced:
+    """Unpack the weight, multiply in float32, round to the dtype of ``x``."""
+    weight = trace.call("dequant_int4", w, scale, zero_min)
+    if x.dtype.name == "float32":
+        return trace.call("matmul", x, weight)
+    wide = trace.call("astype", x, dtype="float32")
+    return trace.call("astype", trace.call("matmul", wide, weight), dtype=x.dtype.name)
