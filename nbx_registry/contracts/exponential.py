@@ -48,7 +48,7 @@ def magnitude_pow(signature: Signature, x: Array, e: Array) -> Array:
 
 
 def power(x: Array, e: Array) -> Array:
-    """Return x to the power of e in float64: C's pow, element by element, but for x itself and squares, rounded once."""
+    """Return x to the power of e in float64: C's pow, but for x itself and squares, which are rounded once."""
     # An exponent for each base: of a single 0.5 numpy.power makes a root, which has other signs.
     shape = np.broadcast_shapes(x.shape, e.shape)
     base, exponent = (np.array(np.broadcast_to(a, shape)).reshape(-1) for a in (x, e))
