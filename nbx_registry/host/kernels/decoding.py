@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from nbx_registry.dtypes import DType
-from nbx_registry.host.kernels.attention import Rules, attend, rules_of
+from nbx_registry.host.kernels.attention import attend, rules_of
 from nbx_registry.host.kernels.blocks import Array
 from nbx_registry.host.kernels.conversion import conversion
 from nbx_registry.launch import BindContext, Launch
@@ -96,7 +97,7 @@ def paged_decode_attention(context: BindContext) -> Launch:
     A sequence's bits depend on no other: its tokens are cut up in the same way whatever travels with it.
     """
     signature = context.signature
-    q, _, v_pool, _, _ = signature.operands
+    q, k_pool, v_pool, _, _ = signature.operands
     batch, heads, width = q.shape
     _, groups, page_tokens, value_width = v_pool.shape
     rules = rules_of(signature.attributes["scale"], width, q.dtype, None)
@@ -105,21 +106,32 @@ def paged_decode_attention(context: BindContext) -> Launch:
     step = max(1, min(page_tokens, CACHED // of_token))
     pages_at_once = max(1, CACHED // (of_token * max(page_tokens, 1)))
     grouped = (batch, groups, heads // max(groups, 1), width)
+    converted = k_pool.dtype.numpy != rules.dtype
 
     def run(q: Array, k_pool: Array, v_pool: Array, table: Array, lens: Array, out: Array) -> None:
         if out.size == 0:
             return
         q = q if narrow is None else narrow(q)
+        room = min(pages_at_once, table.shape[1]) * step * of_token
+        scratch = np.empty((2 + converted, room), rules.dtype)
         with np.errstate(all="ignore"):
             queries = np.multiply(q.reshape(grouped), rules.scale, dtype=rules.dtype, casting="unsafe")
+            results = np.reshape(out, (batch, groups, heads // groups, value_width), copy=False)
             for b, length in enumerate(lens.tolist()):
+                result: _Partial | None = None
                 length = min(length, table.shape[1] * page_tokens)
-                result = _Online(queries[b], value_width)
                 for pages, first, count in _parts(table[b], length, page_tokens, pages_at_once, step):
-                    tokens = slice(first, first + step)
-                    k, v = (_gathered(pool, pages, tokens, count, rules) for pool in (k_pool, v_pool))
-                    result.add(k, v)
-                np.copyto(out[b], result.finish().reshape(heads, value_width), casting="unsafe")
+                    k, v = (
+                        _gathered(pool[pages, :, first : first + step], buffer, scratch[2:])[:, :count]
+                        for pool, buffer in ((k_pool, scratch[0]), (v_pool, scratch[1]))
+                    )
+                    part = _attended(queries[b], k, v)
+                    result = part if result is None else _joined(result, part)
+                if result is None:
+                    results[b] = 0
+                else:
+                    total = np.where(result.total == 0, rules.dtype.type(1), result.total)
+                    np.copyto(results[b], result.values / total, casting="unsafe")
 
     return Launch(function=run, args=signature.names)
 
@@ -148,34 +160,47 @@ def _parts(
                 yield chosen, first, len(chosen) * places - missing
 
 
-def _gathered(pool: Array, pages: Array, tokens: slice, count: int, rules: Rules) -> Array:
-    """Return the first ``count`` tokens at those places of pages as [Hkv, count, D], contiguous but for their end."""
-    found = pool[pages, :, tokens].swapaxes(0, 1)
-    groups, number, places, width = found.shape
-    return np.ascontiguousarray(found, rules.dtype).reshape(groups, number * places, width)[:, :count]
+def _gathered(found: Array, buffer: Array, wider: Array) -> Array:
+    """Return tokens [pages, Hkv, places, D] as [Hkv, pages places, D] in the buffer; ``wider`` holds what is converted.
+
+    NumPy converts faster than it transposes at the same time.
+    """
+    number, groups, places, width = found.shape
+    if number == 1 and not len(wider):
+        return found[0]
+    if len(wider):
+        converted = wider[0, : found.size].reshape(found.shape)
+        np.copyto(converted, found, casting="unsafe")
+        found = converted
+    moved = buffer[: found.size].reshape(groups, number, places, width)
+    np.copyto(moved, found.swapaxes(0, 1))
+    return moved.reshape(groups, number * places, width)
 
 
-class _Online:
-    """A softmax over scores that come a part at a time, with the weighted values so far: Milakov and Gimelshein."""
+class _Partial(NamedTuple):
+    """Attention to some of a sequence's tokens."""
 
-    def __init__(self, queries: Array, width: int) -> None:
-        self._queries = queries
-        self._largest = np.full((*queries.shape[:-1], 1), -np.inf, queries.dtype)
-        self._total = np.zeros_like(self._largest)
-        self._values = np.zeros((*queries.shape[:-1], width), queries.dtype)
+    largest: Array
+    """The largest score."""
+    total: Array
+    """The sum of the exponentials of scores less the largest."""
+    values: Array
+    """The sum of the values, each times its exponential."""
 
-    def add(self, k: Array, v: Array) -> None:
-        """Attend to keys and values [Hkv, n, ...] too."""
-        scores = np.matmul(self._queries, k.swapaxes(-1, -2))
-        largest = np.maximum(self._largest, np.maximum.reduce(scores, axis=-1, keepdims=True))
-        # Where nothing is seen yet, with 0 all exponentials are 0.
-        shift = np.where(largest == -np.inf, largest.dtype.type(0), largest)
-        kept = np.exp(self._largest - shift)
-        np.exp(np.subtract(scores, shift, scores), scores)
-        self._total = self._total * kept + np.add.reduce(scores, axis=-1, keepdims=True)
-        self._values = self._values * kept + np.matmul(scores, v)
-        self._largest = largest
 
-    def finish(self) -> Array:
-        """Return the weighted mean of the values; 0 where nothing was seen."""
-        return self._values / np.where(self._total == 0, self._total.dtype.type(1), self._total)
+def _attended(queries: Array, k: Array, v: Array) -> _Partial:
+    """Attend with scaled queries [Hkv, R, D] to k[Hkv, n, D] and v[Hkv, n, Dv]."""
+    scores = np.matmul(queries, k.swapaxes(-1, -2))
+    largest = np.maximum.reduce(scores, axis=-1, keepdims=True)
+    # Where every score is -inf, with 0 all exponentials are 0.
+    np.subtract(scores, np.where(largest == -np.inf, scores.dtype.type(0), largest), scores)
+    np.exp(scores, scores)
+    return _Partial(largest, np.add.reduce(scores, axis=-1, keepdims=True), np.matmul(scores, v))
+
+
+def _joined(first: _Partial, second: _Partial) -> _Partial:
+    """Join attention to two parts, as `decode_attention_reduce` does."""
+    largest = np.maximum(first.largest, second.largest)
+    shift = np.where(largest == -np.inf, largest.dtype.type(0), largest)
+    kept, added = np.exp(first.largest - shift), np.exp(second.largest - shift)
+    return _Partial(largest, kept * first.total + added * second.total, kept * first.values + added * second.values)

@@ -10,7 +10,10 @@ from nbx_registry.launch import BindContext, Launch
 
 
 def rotary_embedding(context: BindContext) -> Launch:
-    """Bind the rotation: blocks of tokens, all heads of a token together, each read before it is written."""
+    """Bind the rotation: blocks of tokens, all heads of a token together.
+
+    A block is read in full before it is written, so that the output may be the input.
+    """
     signature = context.signature
     x, _, _, _ = signature.operands
     batch, heads, tokens, width = x.shape
@@ -22,18 +25,21 @@ def rotary_embedding(context: BindContext) -> Launch:
     def run(x: Array, position: Array, cos: Array, sin: Array, out: Array) -> None:
         if out.size == 0:
             return
+        direct = out.dtype == dtype and not np.may_share_memory(x, out)
         with np.errstate(all="ignore"):
             for b in range(0, batch, batch_at_once):
                 for t in range(0, tokens, tokens_at_once):
                     part = slice(b, b + batch_at_once), slice(None), slice(t, t + tokens_at_once)
-                    rows = position[part[0], part[2]]
-                    c, s = (table[rows].astype(dtype, copy=False)[:, None] for table in (cos, sin))
-                    first, second = (half.astype(dtype) for half in halves(x[part], interleaved))
-                    left, right = halves(out[part], interleaved)
-                    turned = np.multiply(first, s)
-                    np.multiply(first, c, first)
-                    np.copyto(left, np.subtract(first, second * s, first), casting="unsafe")
-                    np.multiply(second, c, second)
-                    np.copyto(right, np.add(second, turned, second), casting="unsafe")
+                    rows = position[part[0], None, part[2]]
+                    c, s = cos[rows].astype(dtype, copy=False), sin[rows].astype(dtype, copy=False)
+                    read = x[part].astype(dtype, copy=False)
+                    turned = out[part] if direct else np.empty(read.shape, dtype)
+                    (first, second), (left, right) = halves(read, interleaved), halves(turned, interleaved)
+                    np.multiply(first, c, left)
+                    np.subtract(left, second * s, left)
+                    np.multiply(second, c, right)
+                    np.add(right, first * s, right)
+                    if not direct:
+                        np.copyto(out[part], turned, casting="unsafe")
 
     return Launch(function=run, args=signature.names)
