@@ -11,8 +11,8 @@ from nbx_registry.cost import Cost
 from nbx_registry.decision import Decision
 from nbx_registry.device import Device
 from nbx_registry.memory.layout import best_layout
-from nbx_registry.memory.slab import Event, Layout, first_fit_layout
-from nbx_registry.plan import Plan
+from nbx_registry.memory.slab import Event, Layout, first_fit_extent
+from nbx_registry.plan import Plan, Value
 from nbx_registry.planentry import PlanEntry
 from nbx_registry.price import floor
 from nbx_registry.program import workspace_of
@@ -61,7 +61,7 @@ class PlanPrice:
     refused: tuple[Decision, ...]
     _plan: Plan = field(repr=False)
     """Whose values and steps are priced, on the devices they are priced for."""
-    _cache: dict[str, Layout] = field(default_factory=dict[str, Layout], repr=False, compare=False)
+    _traces: dict[str, list[Event]] = field(default_factory=dict[str, list[Event]], repr=False, compare=False)
 
     @property
     def flops(self) -> int:
@@ -106,7 +106,7 @@ class PlanPrice:
     @property
     def slab_bytes(self) -> int:
         """Bytes of the slab that holds all of that, laid out by first fit as the plan goes. As `trace` raises."""
-        return sum(self._first_fit(device).extent for device in self.devices)
+        return sum(first_fit_extent(self.trace(device)) for device in self.devices)
 
     @property
     def devices(self) -> list[str]:
@@ -121,17 +121,16 @@ class PlanPrice:
         """
         if self.refused:
             raise why_not(self.refused[0])
-        return self._plan.trace(device, workspace=tuple(row.workspace for row in self.rows))
+        device = self._plan.only(device)
+        found = self._traces.get(device)
+        if found is None:
+            found = self._plan.trace(device, workspace=tuple(row.workspace for row in self.rows))
+            self._traces[device] = found
+        return list(found)
 
     def best_layout(self, *, seconds: float = 0.5, device: str | None = None) -> Layout:
         """Return the layout with the least extent that is found in that time; never larger than ``slab_bytes``."""
         return best_layout(self.trace(device), seconds=seconds)
-
-    def _first_fit(self, device: str) -> Layout:
-        found = self._cache.get(device)
-        if found is None:
-            found = self._cache[device] = first_fit_layout(self.trace(device))
-        return found
 
 
 def price_plan(
@@ -173,7 +172,7 @@ def price_plan(
         )
     if device is not None:
         moved = [replace(entry, device=device.id) for entry in plan.entries]
-        plan = Plan(moved, [replace(value, device=device.id) for value in plan.values], plan.steps)
+        plan = Plan(moved, [Value(v.nbytes, device.id, v.given) for v in plan.values], plan.steps)
     return PlanPrice(tuple(rows), tuple(refused), plan)
 
 
