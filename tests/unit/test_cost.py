@@ -203,6 +203,32 @@ TYPICAL: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "decode_attention": (("float32[1, 4, 8]", "float16[1, 2, 5, 8]", "float16[1, 2, 5, 6]"), {"q_dtype": "float16"}),
     "decode_attention_reduce": (("float32[3, 4, 5]", "float32[3, 4]", "float32[3, 4]"), {}),
     "paged_kv_append": (("float32[3, 2, 8]", "int32[3]", "float8_e5m2[5, 2, 4, 8]"), {"saturate": True}),
+    "paged_kv_append_step": (
+        (
+            "float32[3, 2, 8]",
+            "float32[3, 2, 6]",
+            "float16[5, 2, 4, 8]",
+            "float16[5, 2, 4, 6]",
+            "int32[3, 2]",
+            "int32[3]",
+        ),
+        {"saturate": True},
+    ),
+    "paged_lens_advance": (("int32[3]",), {"n": 2}),
+    "paged_decode_attention": (
+        ("float32[3, 4, 8]", "float16[5, 2, 4, 8]", "float16[5, 2, 4, 6]", "int32[3, 2]", "int32[3]"),
+        {"longest": 7, "q_dtype": "float16"},
+    ),
+    "rotary_embedding": (
+        ("float16[1, 2, 3, 8]", "int64[1, 3]", "float32[9, 4]", "float32[9, 4]"),
+        {"interleaved": True},
+    ),
+    "depthwise_conv2d": (("float16[2, 3, 9, 7]", "float16[3, 1, 3, 3]", "float16[3]"), {"padding": 1, "stride": 2}),
+    "conv2d": (("bfloat16[2, 6, 9, 7]", "bfloat16[4, 3, 3, 3]"), {"groups": 2, "dilation": (1, 2)}),
+    "rfft_basis": ((), {"n": 63}),
+    "irfft_basis": ((), {"n": 64}),
+    "rfft": (("float32[3, 63]",), {}),
+    "irfft": (("complex64[3, 5]",), {"n": 63}),
     "permute_dims": (("bool[3, 4]",), {"axes": (1, 0), "copy": True}),
     "pixel_shuffle": (("int4[1, 8, 3, 5]",), {"r": 2}),
 }

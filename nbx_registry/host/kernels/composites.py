@@ -103,3 +103,17 @@ def dequant_product(trace: Trace, x: Traced, w: Traced, scale: Traced, zero_min:
         return trace.call("matmul", x, weight)
     wide = trace.call("astype", x, dtype="float32")
     return trace.call("astype", trace.call("matmul", wide, weight), dtype=x.dtype.name)
+
+
+def depthwise_conv2d(
+    trace: Trace,
+    x: Traced,
+    w: Traced,
+    bias: Traced | None,
+    *,
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    dilation: tuple[int, int],
+) -> Traced:
+    """Convolve in as many groups as there are channels."""
+    return trace.call("conv2d", x, w, bias, stride=stride, padding=padding, dilation=dilation, groups=x.shape[1])

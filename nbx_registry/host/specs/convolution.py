@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nbx_registry.host.specs.composed import composed
 from nbx_registry.host.specs.numpy_kernel import numpy_kernel
 
 KERNELS = (
@@ -13,4 +14,5 @@ KERNELS = (
     ),
     # BLAS picks another order of adding up for another number of windows.
     numpy_kernel("conv2d", "convolution", "Windows laid out, a million elements at a time, and one BLAS product."),
+    composed("depthwise_conv2d", "conv2d", when=("C >= 1",)),
 )

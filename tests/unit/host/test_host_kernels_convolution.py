@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 from hosted import FLOATS, LAYOUTS, check, laid_out, run, wide
-from running import values
+from running import sign, values
 
+import nbx_registry as nbx
 from nbx_registry.host.kernels import convolution
 
 
@@ -117,3 +118,19 @@ def test_a_channel_depends_on_no_other() -> None:
     together = run("depthwise_conv2d", x, w, padding=1, stride=2)
     alone = run("depthwise_conv2d", x[1:2, 4:5], w[4:5], padding=1, stride=2)
     assert together[1, 4].tobytes() == alone.tobytes()
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_a_depthwise_convolution_composed_of_a_grouped_one_is_within_the_bound(dtype: str) -> None:
+    reg = nbx.load(require="any")
+    x, w, bias = values((2, 5, 17, 9), dtype, 20, 8), values((5, 1, 3, 2), dtype, 21), values((5,), dtype, 22)
+    window = {"stride": (2, 1), "padding": 1, "dilation": (1, 2)}
+    composed = "nbx-host/depthwise_conv2d/composed"
+    found = reg.call("depthwise_conv2d", x, w, bias, **window, kernel=composed)
+    signature = sign("depthwise_conv2d", x, w, bias, **window)
+    reference = signature.op.run_oracle(signature, [x, w, bias])
+    (bound,) = signature.op.bound(signature, [x, w, bias], reference)
+    assert np.all(np.abs(found.astype(np.float64) - reference[0]) <= bound)
+    empty = np.zeros((2, 0, 9, 9), np.float32)
+    decision = reg.decide("depthwise_conv2d", empty, np.zeros((0, 1, 3, 3), np.float32))
+    assert decision.chosen == "nbx-host/depthwise_conv2d/numpy"
