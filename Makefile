@@ -35,6 +35,7 @@ lint: $(VENV)/.lint
 	$(bin)/ruff format --check .
 	$(bin)/lint-imports
 	$(bin)/pyright --pythonpath $(bin)/python
+	$(bin)/pyright --pythonpath $(bin)/python tests/typing/calls.py
 
 fuzz: $(VENV)/.test
 	$(bin)/python tests/fuzz/dispatches.py --count $(FUZZ_COUNT) --workers $(PYTEST_WORKERS)

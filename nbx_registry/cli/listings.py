@@ -16,16 +16,21 @@ from nbx_registry.devicefile import READ_WORDS
 from nbx_registry.errors import DuplicateError, NbxError
 from nbx_registry.kernel import Kernel
 from nbx_registry.op import Op
+from nbx_registry.stub import stub
 from nbx_registry.target import Target
 
 
 @click.command()
 @click.argument("name", required=False)
+@click.option("--stub", "as_stub", is_flag=True, help="Print nbx_registry/ops.pyi: the core's ops for editors.")
 @json_option
 @click.pass_context
-def ops(context: click.Context, name: str | None, as_json: bool) -> None:
+def ops(context: click.Context, name: str | None, as_stub: bool, as_json: bool) -> None:
     """List the ops, or show the contract of one."""
     reg = registry(context)
+    if as_stub:
+        click.echo(stub(reg.ops.values()), nl=False)
+        return
     if name is None:
         if as_json:
             print_json([_op(op, _kernels_of(reg, op)) for op in reg.ops.values()])

@@ -104,9 +104,9 @@ def infer_clip(signature: Signature) -> TensorSpec:
     x = signature.tensor("x")
     if x.weak:
         raise SignatureError("clip: x is a Python scalar; give an array", code="DTYPE")
-    refuse_complex(signature, "x")
     given = [name for name in ("x", "min", "max") if signature.tensor(name) is not None]
     for name in given:
+        refuse_complex(signature, name)
         result_dtype(x, signature.tensor(name), ("x", name))
     return TensorSpec(x.dtype, broadcast([signature.tensor(name).shape for name in given], given))
 
