@@ -79,6 +79,20 @@ def in_blocks_together(
             yield from several
 
 
+def choose(condition: Array, x1: Array, x2: Array, out: Array, scratch: Array) -> None:
+    """Write the elements of ``x1`` where the condition holds, else those of ``x2``, bits for bits; one dtype, one axis.
+
+    ``out`` may be either. ``scratch`` holds unsigned integers of the elements' width, as many at the least.
+    """
+    mask = scratch[: len(out)]
+    a, b, result = x1.view(mask.dtype), x2.view(mask.dtype), out.view(mask.dtype)
+    np.copyto(mask, condition)
+    np.negative(mask, mask)
+    # b ^ ((a ^ b) & mask), where b ^ a ^ b is a
+    np.bitwise_and(mask, np.bitwise_xor(a, b), mask)
+    np.bitwise_xor(b, mask, result)
+
+
 def as_matrices(*arrays: Array) -> Generator[tuple[Array, ...], None, None]:
     """Yield views [rows, n] of the arrays: their leading axes, which agree, made one. Once, where strides allow that.
 

@@ -2,48 +2,31 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from nbx_registry.dtypes import DType
-from nbx_registry.host.kernels.blocks import Array, in_blocks_together, working
+from nbx_registry.host.kernels.blocks import BLOCK, Array, choose, in_blocks_together
 from nbx_registry.host.kernels.elementwise import rounded
 from nbx_registry.launch import BindContext, Launch
 
 
 def clip(context: BindContext) -> Launch:
-    """Bind numpy.clip, or numpy.maximum and numpy.minimum where one bound is given or NumPy lacks the dtype."""
+    """Bind numpy.clip, or numpy.maximum or numpy.minimum where one bound is given."""
     signature = context.signature
     (out,) = signature.outputs
-    names = signature.names
-    bounds = tuple(name for name in ("min", "max") if name in names)
-    args = ("x", *bounds, "out")
+    bounds = [name for name in ("min", "max") if name in signature.names]
     if not bounds:
-        return Launch(function=_copy, args=args)
-    plain = (out.dtype.numpy_name or "").startswith("numpy:")
-    dtype = out.dtype.numpy if plain else working(out.dtype) if out.dtype.floating else np.dtype(np.int16)
-    both = {
-        "min": partial(np.maximum, dtype=dtype, casting="unsafe"),
-        "max": partial(np.minimum, dtype=dtype, casting="unsafe"),
-    }
-    if len(bounds) == 1:
-        bound_one = both[bounds[0]]
+        return Launch(function=_copy, args=("x", "out"))
+    functions: dict[str, Callable[..., object]] = {"min": np.maximum, "max": np.minimum}
+    function = functions[bounds[0]] if len(bounds) == 1 else np.clip
 
-        def run_one(x: Array, bound: Any, target: Array) -> None:
-            bound_one(x, rounded(bound, out.dtype), target)
+    def run(x: Array, *given: Any) -> None:
+        *values, target = given
+        function(x, *(rounded(value, out.dtype) for value in values), out=target)
 
-        return Launch(function=run_one, args=args)
-
-    def run_both(x: Array, least: Any, most: Any, target: Array) -> None:
-        least, most = rounded(least, out.dtype), rounded(most, out.dtype)
-        if plain:
-            np.clip(x, least, most, out=target)
-        else:
-            both["max"](both["min"](x, least), most, target)
-
-    return Launch(function=run_both, args=args)
+    return Launch(function=run, args=("x", *bounds, "out"))
 
 
 def _copy(x: Array, out: Array) -> None:
@@ -51,28 +34,15 @@ def _copy(x: Array, out: Array) -> None:
 
 
 def where(context: BindContext) -> Launch:
-    """Bind a choice by bits, block by block: faster than numpy.where, whose branches a processor cannot foresee."""
+    """Bind a choice by bits, block by block: faster than numpy.where, whose branches no processor foresees."""
     (out,) = context.signature.outputs
-    words = _words(out.dtype)
-    dtypes = (np.dtype(np.uint8), out.dtype.numpy, out.dtype.numpy, out.dtype.numpy)
+    dtype = out.dtype.numpy
+    words = np.dtype(f"uint{8 * dtype.itemsize}")
 
     def run(condition: Array, x1: Any, x2: Any, target: Array) -> None:
-        operands = (condition.view(np.uint8), rounded(x1, out.dtype), rounded(x2, out.dtype))
-        mask = np.empty(0, words)
-        for c, a, b, result in in_blocks_together(operands, target, dtypes):
-            if len(mask) < len(c):
-                mask = np.empty(len(c), words)
-            m = mask[: len(c)]
-            a_words, b_words, out_words = a.view(words), b.view(words), result.view(words)
-            np.not_equal(c, 0, out=m, casting="unsafe")
-            np.negative(m, out=m)
-            # b ^ ((a ^ b) & m)
-            np.bitwise_and(m, np.bitwise_xor(a_words, b_words), out=m)
-            np.bitwise_xor(b_words, m, out=out_words)
+        operands = (condition, rounded(x1, out.dtype), rounded(x2, out.dtype))
+        scratch = np.empty(min(BLOCK, target.size), words)
+        for c, a, b, result in in_blocks_together(operands, target, (np.dtype(np.bool), dtype, dtype, dtype)):
+            choose(c, a, b, result, scratch)
 
     return Launch(function=run, args=("condition", "x1", "x2", "out"))
-
-
-def _words(dtype: DType) -> np.dtype[Any]:
-    """Return the unsigned integers of an element's width."""
-    return np.dtype(f"uint{8 * dtype.itemsize}")

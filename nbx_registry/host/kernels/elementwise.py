@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.lib import introspect
 
 from nbx_registry.dtypes import DType
 from nbx_registry.host.kernels.blocks import Array, in_blocks, working
@@ -44,14 +45,14 @@ def minimum(context: BindContext) -> Launch:
     return arithmetic(context, np.minimum)
 
 
-def negative(context: BindContext) -> Launch:
-    """Bind numpy.negative."""
-    return arithmetic(context, np.negative)
+def negative(_context: BindContext) -> Launch:
+    """Bind numpy.negative, which is exact in every dtype."""
+    return Launch(function=np.negative, args=("x", "out"))
 
 
-def absolute(context: BindContext) -> Launch:
-    """Bind numpy.absolute."""
-    return arithmetic(context, np.absolute)
+def absolute(_context: BindContext) -> Launch:
+    """Bind numpy.absolute, which is exact in every real dtype."""
+    return Launch(function=np.absolute, args=("x", "out"))
 
 
 def reciprocal(context: BindContext) -> Launch:
@@ -69,7 +70,7 @@ def relu(context: BindContext) -> Launch:
     wide = _function(np.maximum, context.signature.outputs[0].dtype)
 
     def run(x: Array, out: Array) -> None:
-        wide(x, 0, out)
+        wide(x, 0, out=out)
 
     return Launch(function=run, args=("x", "out"))
 
@@ -107,13 +108,17 @@ def arithmetic(context: BindContext, function: np.ufunc) -> Launch:
     signature = context.signature
     args = signature.names
     (out,) = signature.outputs
-    if not any(spec.weak for spec in signature.operands) or _numpy_owns(out.dtype):
-        return Launch(function=_function(function, out.dtype), args=args)
     wide = _function(function, out.dtype)
+    # A Python scalar takes the array's dtype before it counts.
+    weak = any(spec.weak for spec in signature.operands) and not _numpy_owns(out.dtype)
+    # These two take an output by keyword alone.
+    if not weak and function not in (np.maximum, np.minimum):
+        return Launch(function=wide, args=args)
 
     def run(x1: Any, x2: Any, target: Array) -> None:
-        # A Python scalar takes the array's dtype before it counts.
-        wide(rounded(x1, out.dtype), rounded(x2, out.dtype), target)
+        if weak:
+            x1, x2 = rounded(x1, out.dtype), rounded(x2, out.dtype)
+        wide(x1, x2, out=target)
 
     return Launch(function=run, args=args)
 
@@ -122,7 +127,7 @@ def rounded(operand: Any, dtype: DType) -> Any:
     """Return an operand, a Python scalar in a dtype."""
     if not isinstance(operand, bool | int | float):
         return operand
-    if dtype.floating:
+    if dtype.floating and not _numpy_owns(dtype):
         return dtype.numpy.type(float(round_to_float(np.float64(operand), dtype)))
     return dtype.numpy.type(operand)
 
@@ -137,11 +142,18 @@ def _function(function: np.ufunc, dtype: DType) -> Callable[..., Any]:
 
 
 def _elementary(context: BindContext, function: np.ufunc) -> Launch:
-    """Bind an elementary function, in float32 for narrower dtypes: NumPy's own of float16 are not rounded once."""
+    """Bind an elementary function, in float32 for narrower dtypes."""
     (out,) = context.signature.outputs
     dtype = working(out.dtype)
-    plain = dtype == out.dtype.numpy
+    plain = dtype == out.dtype.numpy or (out.dtype.name == "float16" and _in_float32(function))
     return Launch(function=function if plain else partial(function, dtype=dtype, casting="unsafe"), args=("x", "out"))
+
+
+def _in_float32(function: np.ufunc) -> bool:
+    """Return whether NumPy computes a function of float16 in float32: where the processor knows float16 it does not."""
+    name = function.__name__
+    loops = introspect.opt_func_info(func_name=f"^{name}$", signature="float16").get(name, {})
+    return all(loop["current"] != "AVX512_SPR" for loop in loops.values())
 
 
 def _numpy_owns(dtype: DType) -> bool:

@@ -12,10 +12,11 @@ Callers silence NumPy's floating-point warnings: an exp that overflows is on the
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
-from nbx_registry.host.kernels.blocks import Array
+from nbx_registry.host.kernels.blocks import Array, choose
 
 # g(a) / t as a polynomial of t, lowest power first. Minimax on 0 <= a <= 15 (least squares, reweighted until the
 # error is level): relative error 3.3e-8 (1 + a^2 / 2), the shape of what float32 loses in exp(-a^2 / 2) anyway.
@@ -153,15 +154,16 @@ def erf(x: Array, out: Array, scratch: Array) -> None:
     """Write the error function, float32 within 2 ulp, float64 within 3."""
     a, t, p = scratch[:, : len(x)]
     one, double = x.dtype.type(1), x.dtype.itemsize == 8
-    np.multiply(x, x.dtype.type(math.sqrt(2)), a)
-    np.abs(a, a)
+    np.abs(x, a)
+    inside = np.less(a, one)
+    np.multiply(a, x.dtype.type(math.sqrt(2)), a)
     (_scaled_tail_float64 if double else _scaled_tail_float32)(a, t, p)
     np.multiply(x, x, a)
     np.exp(np.negative(a, t), t)
     np.multiply(p, t, p)
     np.add(p, p, p)
     np.subtract(one, p, p)
-    np.copysign(p, x, p)
+    _take_sign(x, p, t)
     coefficients = _E64 if double else _E32
     np.multiply(a, coefficients[-1], t)
     for coefficient in coefficients[-2:0:-1]:
@@ -169,8 +171,7 @@ def erf(x: Array, out: Array, scratch: Array) -> None:
         np.multiply(t, a, t)
     np.add(t, coefficients[0], t)
     np.multiply(t, x, t)
-    np.copyto(p, t, where=a < one)
-    np.copyto(out, p)
+    choose(inside, t, p, out, a.view(_bits(x)))
 
 
 def _scaled_tail_float32(a: Array, t: Array, p: Array) -> None:
@@ -207,14 +208,28 @@ def _find_infinity(x: Array, a: Array) -> Array | None:
 def _finish(x: Array, half: Array, tail: Array, spare: Array, out: Array, infinite: Array | None) -> None:
     """Write max(x, 0) - tail. The maximum is x / 2 + abs(x) / 2 (``half``), which is exact, and faster.
 
-    A difference of zero gets the sign of x, by its bit: numpy.copysign takes three times as long.
+    A difference of zero gets the sign of x.
     """
-    bits = np.dtype(f"uint{8 * x.dtype.itemsize}")
-    sign = spare.view(bits)
-    np.bitwise_and(x.view(bits), bits.type(1 << (8 * bits.itemsize - 1)), sign)
+    sign = _sign(x, spare)
     np.multiply(x, x.dtype.type(0.5), out)
     np.add(out, half, out)
     np.subtract(out, tail, out)
-    np.bitwise_or(out.view(bits), sign, out.view(bits))
+    np.bitwise_or(out.view(sign.dtype), sign, out.view(sign.dtype))
     if infinite is not None:
         out[infinite] = np.inf
+
+
+def _take_sign(x: Array, size: Array, spare: Array) -> None:
+    """Give ``size``, which has none, the sign of x: by its bit, since numpy.copysign takes three times as long."""
+    sign = _sign(x, spare)
+    np.bitwise_or(size.view(sign.dtype), sign, size.view(sign.dtype))
+
+
+def _sign(x: Array, spare: Array) -> Array:
+    """Return the bits of x that are its sign, in the memory of ``spare``."""
+    bits = _bits(x)
+    return np.bitwise_and(x.view(bits), bits.type(1 << (8 * bits.itemsize - 1)), spare.view(bits))
+
+
+def _bits(x: Array) -> np.dtype[Any]:
+    return np.dtype(f"uint{8 * x.dtype.itemsize}")

@@ -38,7 +38,7 @@ def _by_each(x: Any, e: Any, out: Array, dtype: np.dtype[Any]) -> None:
         # What NumPy's powers of float32 may miss by an ulp.
         for number, exact in ((1, np.positive), (2, np.square)):
             mask = np.equal(exponent, number)
-            if mask.any():
+            if np.count_nonzero(mask):
                 exact(base, out=target, where=mask)
 
 
