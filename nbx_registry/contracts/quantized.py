@@ -18,9 +18,6 @@ GROUP = 128
 NIBBLES = 8
 """Rows in a word."""
 
-FLOAT16 = dtypes.get("float16")
-FLOAT32 = dtypes.get("float32")
-
 
 @op(
     "quantize_int4@1(w: F[K, N]) -> (packed: int32[K // 8, N], scale: float16[cdiv(K, 128), N],"
@@ -66,9 +63,9 @@ def quantize_int4(w: Array) -> tuple[Array, Array, Array]:
     for group in range(groups):
         rows = single[group * GROUP : (group + 1) * GROUP]
         span = (rows.max(0) - rows.min(0)) / np.float32(15)
-        rounded = round_to_float(span, FLOAT16)
+        rounded = round_to_float(span, dtypes.get("float16"))
         scale[group] = np.where(rounded == 0, 1, rounded)
-        zero_min[group] = round_to_float(rows.min(0), FLOAT16) + 0.0
+        zero_min[group] = round_to_float(rows.min(0), dtypes.get("float16")) + 0.0
         steps = (rows - zero_min[group].astype(np.float32)) / scale[group].astype(np.float32)
         q = np.clip(np.rint(steps), 0, 15).astype(np.uint32)
         for row in range(len(rows)):
@@ -84,7 +81,7 @@ def dequantised(w: Array, scale: Array, zero_min: Array) -> Array:
     q = (w.view(np.uint32)[row // NIBBLES] >> (4 * (row % NIBBLES)).astype(np.uint32)[:, None]) & np.uint32(15)
     group = row // GROUP
     # Exact in float64, and rounded once: a multiplication and an addition with one rounding give the same number.
-    return round_to_float(q * scale[group] + zero_min[group], FLOAT32)
+    return round_to_float(q * scale[group] + zero_min[group], dtypes.get("float32"))
 
 
 def dequantised_size(w: Array, scale: Array, zero_min: Array) -> Array:

@@ -33,6 +33,10 @@ class CupyAdapter:
     def spec(self, x: Any, *, measure_align: bool = False) -> TensorSpec:
         what = f"CuPy array of shape {x.shape}"
         dtype = table_dtype(x.dtype, what)
+        if dtype.packed:
+            raise SignatureError(
+                f"{what} holds {dtype.name} one element a byte; kernels take them packed, as nbx.Tensor"
+            )
         strides = element_strides(x.strides, x.dtype.itemsize, x.shape, what)
         return TensorSpec(dtype, x.shape, strides, align=alignment(x.data.ptr) if measure_align else 16)
 
@@ -52,6 +56,8 @@ class CupyAdapter:
         kind, _, index = place.partition(":")
         if kind != self._gpu:
             raise SignatureError(f"CuPy arrays live on {self._gpu} devices, not on {place!r}")
+        if spec.dtype.packed:
+            raise SignatureError(f"CuPy has no packed {spec.dtype.name}; give out= as an nbx.Tensor")
         with self._cupy.cuda.Device(int(index)):
             if spec.contiguous:
                 return self._cupy.empty(spec.shape, spec.dtype.numpy)

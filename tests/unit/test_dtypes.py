@@ -40,6 +40,12 @@ def test_the_table_is_read_when_a_dtype_is_asked_for() -> None:
     assert ran.stdout.split() == ["False", "True"]
 
 
+def test_loading_a_registry_asks_for_none() -> None:
+    code = "import sys, nbx_registry; nbx_registry.load(); print('yaml' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "False"
+
+
 def test_threads_that_ask_first_see_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
     fresh = dtypes._Table()
     seen: list[DType] = []

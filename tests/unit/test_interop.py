@@ -389,6 +389,10 @@ def test_cupy_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
         a.array(x)
     with pytest.raises(SignatureError, match="not on 'cpu'"):
         a.empty(parse("float16[2]"), "cpu")
+    narrow = cupy.ndarray((4,), ml_dtypes.int4)
+    for refused in (lambda: a.spec(narrow), lambda: a.empty(parse("int4[4]"), "cuda:1")):
+        with pytest.raises(SignatureError, match=r"int4.*nbx\.Tensor"):
+            refused()
 
 
 def test_a_torch_tensor_whose_storage_is_gone_is_refused() -> None:
