@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import cache_truth
 import convolution_truth
 import creation_truth
 import elementwise_truth
@@ -20,6 +21,7 @@ from nbx_sdm import contracts as sdm
 
 EVERY = {op.id for op in (*contracts.ALL, *sdm.ALL)}
 MODULES = (
+    cache_truth,
     convolution_truth,
     creation_truth,
     elementwise_truth,

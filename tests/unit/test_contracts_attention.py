@@ -1,14 +1,14 @@
-"""Contracts of attention and its cache: masks, rows that see nothing, splits, appends."""
+"""Contracts of attention: masks, rows that see nothing, splits, rotations."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import pytest
 from running import oracle, outputs, sign, values
 
+from nbx_registry.contracts.decoding import paged_decode_splits, splits_rule
 from nbx_registry.errors import SignatureError
+from nbx_registry.expr import parse
 
 SDPA = "scaled_dot_product_attention"
 
@@ -158,52 +158,85 @@ def test_joining_splits() -> None:
     )
 
 
-# The cache ------------------------------------------------------------------------------------------------------------
-
-POOL = "float16[9, 2, 16, 8]"
-
-
-def append(new: np.ndarray, slot: list[int], pool: np.ndarray, **attributes: Any) -> np.ndarray:
-    before = pool.copy()
-    after = oracle("paged_kv_append", new, np.array(slot, np.int32), pool, **attributes)
-    assert (pool == before).all(), "an oracle leaves its inputs alone"
-    return after
+def test_kernels_cut_keys_by_one_rule() -> None:
+    rule = parse(splits_rule("T"))
+    for keys, splits in [(0, 1), (1, 1), (256, 1), (257, 2), (1000, 4), (16384, 64), (16385, 64), (2**40, 64)]:
+        assert paged_decode_splits(keys) == splits == rule.evaluate({"T": keys})
 
 
-def test_an_append_has_no_outputs_and_writes_named_rows() -> None:
-    assert sign("paged_kv_append", "float32[5, 2, 8]", "int32[5]", POOL).outputs == ()
-    new, pool = values((3, 2, 8), "float16", 1), values((4, 2, 16, 8), "float16", 2)
-    after = append(new, [17, 63, 0], pool)
-    assert after[1, :, 1].tolist() == new[0].tolist()
-    assert after[3, :, 15].tolist() == new[1].tolist()
-    assert (after != pool).sum() <= 3 * 16
+def test_joining_is_in_float64_where_that_is_asked_for() -> None:
+    tensors = "float32[3, 4, 5]", "float32[3, 4]", "float32[3, 4]"
+    arrays = [values(shape, "float32", seed) for seed, shape in enumerate([(3, 4, 5), (3, 4), (3, 4)])]
+    arrays[2] = np.abs(arrays[2]) + 1
+    errors = []
+    for dtype in ("float32", "float64"):
+        signature = sign("decode_attention_reduce", *tensors, dtype=dtype)
+        (bound,) = signature.op.bound(signature, arrays, signature.op.run_oracle(signature, arrays))
+        errors.append(bound.max())
+    assert errors[1] < errors[0] * 1e-8
+    assert "float64 where ``dtype`` is float64" in " ".join(signature.op.doc.split())
 
 
-def test_a_negative_slot_is_skipped() -> None:
-    pool = values((4, 2, 16, 8), "float16", 2)
-    assert (append(values((2, 2, 8), "float16", 1), [-1, -16], pool) == pool).all()
+# Rotary embedding -----------------------------------------------------------------------------------------------------
 
 
-def test_an_append_overflows_unless_it_saturates() -> None:
-    new, pool = np.array([[[1e5]], [[-np.inf]]], np.float32), np.zeros((1, 1, 2, 1), np.float16)
-    assert append(new, [0, 1], pool).ravel().tolist() == [np.inf, -np.inf]
-    assert append(new, [0, 1], pool, saturate=True).ravel().tolist() == [65504, -65504]
+def test_pairs_are_neighbours_or_half_the_width_apart() -> None:
+    x = np.array([[[[1.0, 2.0, 3.0, 4.0]]]])
+    cos, sin = np.array([[1.0, 1.0], [0.0, 0.0]]), np.array([[0.0, 0.0], [1.0, 1.0]])
+    quarter = np.array([[1]])
+    assert oracle("rotary_embedding", x, np.array([[0]]), cos, sin).tolist() == x.tolist()
+    assert oracle("rotary_embedding", x, quarter, cos, sin).tolist() == [[[[-3, -4, 1, 2]]]]
+    assert oracle("rotary_embedding", x, quarter, cos, sin, interleaved=True).tolist() == [[[[-2, 1, -4, 3]]]]
 
 
-def test_slots_stay_below_the_pool_and_may_be_negative() -> None:
-    limits = sign("paged_kv_append", "float32[5, 2, 8]", "int32[5]", POOL).index_limits()
-    assert limits == {"slot": (-(2**31), 144, "pages * page_tokens")}
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_products_of_rotated_vectors_depend_on_the_distance_alone(interleaved: bool) -> None:
+    angle = np.outer(np.arange(100), 10000.0 ** (-np.arange(8) / 8))
+    q, k = (np.broadcast_to(values((1, 1, 1, 16), "float64", seed), (1, 1, 100, 16)) for seed in (1, 2))
+    position = np.arange(100)[None]
+    q, k = (
+        oracle("rotary_embedding", x, position, np.cos(angle), np.sin(angle), interleaved=interleaved) for x in (q, k)
+    )
+    products = np.einsum("td,td->t", q[0, 0, 7:], k[0, 0, :-7])
+    assert products == pytest.approx(np.full(93, products[0]), rel=1e-11)
 
 
 @pytest.mark.parametrize(
     ("tensors", "words"),
     [
-        (("float32[5, 3, 8]", "int32[5]", POOL), "axis Hkv of pool is 2, but Hkv of new is 3"),
-        (("float32[5, 2, 8]", "int32[4]", POOL), "axis N of slot is 4, but N of new is 5"),
-        (("float32[5, 2, 8]", "int64[5]", POOL), "slot is int64, but must be int32"),
-        (("int8[5, 2, 8]", "int32[5]", POOL), "new is int8, but must be floating"),
+        (("float32[2, 3, 5, 7]", "int32[2, 5]", "float32[9, 3]", "float32[9, 3]"), r"D % 2 == 0 \(D = 7\)"),
+        (("float32[2, 3, 5, 8]", "int32[2, 5]", "float32[9, 8]", "float32[9, 8]"), r"D == 2 \* R \(D = 8, R = 8\)"),
+        (
+            ("float32[2, 3, 5, 8]", "int32[2, 4]", "float32[9, 4]", "float32[9, 4]"),
+            "axis T of position is 4, but T of x is 5",
+        ),
+        (
+            ("float32[2, 3, 5, 8]", "int32[2, 5]", "float32[9, 4]", "float32[8, 4]"),
+            "axis P of sin is 8, but P of cos is 9",
+        ),
+        (("float32[2, 3, 5, 8]", "int16[2, 5]", "float32[9, 4]", "float32[9, 4]"), "position.dtype in"),
+        (("float32[2, 3, 5, 8]", "int32[2, 5]", "float16[9, 4]", "float16[9, 4]"), "cos.dtype in"),
+        (
+            ("float16[2, 3, 5, 8]", "int32[2, 5]", "float32[9, 4]", "float16[9, 4]"),
+            "sin is float16, but cos is float32",
+        ),
     ],
 )
-def test_append_refuses(tensors: tuple[str, ...], words: str) -> None:
+def test_a_rotation_refuses(tensors: tuple[str, ...], words: str) -> None:
     with pytest.raises(SignatureError, match=words):
-        sign("paged_kv_append", *tensors)
+        sign("rotary_embedding", *tensors)
+
+
+def test_a_rotation_reads_the_rows_it_names() -> None:
+    signature = sign(
+        "rotary_embedding", "float16[2, 8, 5, 64]", "int32[2, 5]", "float32[4096, 32]", "float32[4096, 32]"
+    )
+    assert signature.index_limits() == {"position": (0, 4096, "P")}
+    cost = signature.op.cost(signature)
+    elements = 2 * 8 * 5 * 64
+    assert (cost.flops, cost.bytes_written) == (3 * elements, 2 * elements)
+    assert cost.bytes_read == 2 * elements + 4 * 10 + 2 * 4 * 10 * 32
+    assert cost.least_bytes == cost.bytes_read + cost.bytes_written
+    # Of a table of three rows no more than these are read.
+    signature = sign("rotary_embedding", "float16[2, 8, 5, 64]", "int32[2, 5]", "float32[3, 32]", "float32[3, 32]")
+    assert signature.op.cost(signature).least_bytes == 4 * elements + 4 * 10 + 2 * 4 * 3 * 32
