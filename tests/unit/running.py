@@ -9,6 +9,7 @@ import numpy as np
 from nbx_registry import dtypes
 from nbx_registry.contracts import ALL
 from nbx_registry.op import Op, Signature
+from nbx_registry.rounding import round_to_float
 from nbx_registry.spec import TensorSpec, parse
 
 OPS = {op.name: op for op in ALL}
@@ -39,6 +40,29 @@ def oracle(op: Op | str, *arrays: Any, **attributes: Any) -> Any:
     padded = [*arrays, *(None,) * (len(signature.tensors) - len(arrays))]
     results = signature.op.run_oracle(signature, padded)
     return results[0] if len(results) == 1 else results
+
+
+def share(op: Op | str, output: np.ndarray, *arrays: Any, **attributes: Any) -> float:
+    """Return the largest part of its bound that an error of an output takes; above 1 it is refused.
+
+    Infinite where a special value, or the sign of a zero that has one, is not the oracle's.
+    """
+    signature = sign(op, *arrays, **attributes)
+    padded = [*arrays, *(None,) * (len(signature.tensors) - len(arrays))]
+    references = signature.op.run_oracle(signature, padded)
+    (reference,), (bound,) = references, signature.op.bound(signature, padded, references)
+    dtype, wide = signature.outputs[0].dtype, output.astype(reference.dtype)
+    with np.errstate(all="ignore"):
+        rounded = round_to_float(reference, dtype) if dtype.floating else reference
+        special = ~np.isfinite(rounded)
+        error = np.abs(np.where(special, 0, wide) - np.where(special, 0, reference))
+        # Within its bound of the largest number either answer is right.
+        near = special & np.isfinite(reference) & np.isfinite(wide) & (np.abs(wide - reference) <= bound)
+        wrong = special & ~near & ~((wide == rounded) | ((wide != wide) & (rounded != rounded)))
+        if signature.op.signed_zeros and dtype.floating:
+            wrong |= (reference == 0) & (wide == 0) & (np.signbit(wide) != np.signbit(reference))
+        parts = np.where(wrong, np.inf, np.where(error == 0, 0, error / bound))
+    return float(np.max(parts, initial=0.0))
 
 
 def outputs(op: Op | str, *tensors: Any, **attributes: Any) -> str:
