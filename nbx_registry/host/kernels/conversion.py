@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import isfinite
 
 import numpy as np
 
 from nbx_registry.dtypes import DType
 from nbx_registry.host.kernels.blocks import Array, in_blocks, working
+from nbx_registry.host.parallel import large, spread_over
 from nbx_registry.launch import BindContext, Launch
 from nbx_registry.rounding import float_format, integer_range, integers_as_float64
 
@@ -20,6 +22,8 @@ def astype(context: BindContext) -> Launch:
     """Bind the shortest right conversion for the two dtypes."""
     (spec,), (out,) = context.signature.operands, context.signature.outputs
     convert = conversion(spec.dtype, out.dtype, saturate=context.signature.attributes["saturate"])
+    if large(spec.nbytes + out.nbytes):
+        return Launch(function=partial(spread_over, convert), args=("x", "out"))
     return Launch(function=convert, args=("x", "out"))
 
 

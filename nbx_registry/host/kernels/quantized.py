@@ -6,6 +6,7 @@ whatever the number of threads, so that results are the same on any.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -64,11 +65,30 @@ def _tiles(k: int, n: int, size: int) -> list[_Tile]:
     return found
 
 
-def _spread(tiles: list[_Tile], nbytes: int, work: Callable[[_Tile], object]) -> None:
+class _Scratch:
+    """Memory of one thread for tile after tile: the system is asked for it once, not at every step."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, Array] = {}
+
+    def array(self, name: str, shape: tuple[int, ...], dtype: type[np.generic]) -> Array:
+        """Return a contiguous array, whose contents are left from the last one of that name."""
+        size = math.prod(shape)
+        held = self._held.get(name)
+        if held is None or held.size < size:
+            held = self._held[name] = np.empty(size, dtype)
+        return held[:size].reshape(shape)
+
+
+Work = Callable[[_Tile, _Scratch], object]
+
+
+def _spread(tiles: list[_Tile], nbytes: int, work: Work) -> None:
     def part(start: int, stop: int) -> None:
+        scratch = _Scratch()
         with np.errstate(all="ignore"):
             for tile in tiles[start:stop]:
-                work(tile)
+                work(tile, scratch)
 
     if large(nbytes):
         spread(part, len(tiles), nbytes)
@@ -88,22 +108,21 @@ def quantize_int4(context: BindContext) -> Launch:
 
     def run(w: Array, packed: Array, scale: Array, zero_min: Array) -> None:
         sizes: list[int] = []
-        _spread(tiles, w.nbytes, lambda tile: sizes.append(_largest_bits(w[tile.rows, tile.columns])))
+        _spread(tiles, w.nbytes, lambda tile, scratch: sizes.append(_largest_bits(w, tile, scratch)))
         if max(sizes, default=0) > limit:
-            _spread(tiles, w.nbytes, lambda tile: _check(name, w, tile))
-        _spread(tiles, w.nbytes + packed.nbytes, lambda tile: _pack(w, tile, packed, scale, zero_min))
+            _spread(tiles, w.nbytes, lambda tile, scratch: _check(name, w, tile, scratch))
+        _spread(tiles, w.nbytes, lambda tile, scratch: _pack(w, tile, scratch, packed, scale, zero_min))
 
     return Launch(function=run, args=("w", "packed", "scale", "zero_min"))
 
 
-def _bits(x: Array) -> Array:
-    """Return the bits of floating numbers without their signs: ordered as the magnitudes are."""
-    words = x.view(f"u{x.dtype.itemsize}")
-    return words & words.dtype.type((1 << 8 * x.dtype.itemsize - 1) - 1)
-
-
-def _largest_bits(x: Array) -> int:
-    return int(_bits(x).max(initial=0))
+def _largest_bits(w: Array, tile: _Tile, scratch: _Scratch) -> int:
+    """Return the largest of the bits of a tile's numbers without their signs: ordered as the magnitudes are."""
+    words = w.view(f"u{w.dtype.itemsize}")[tile.rows, tile.columns]
+    unsigned = words.dtype.type
+    bits = scratch.array("bits", words.shape, unsigned)
+    np.bitwise_and(words, unsigned((1 << 8 * w.dtype.itemsize - 1) - 1), out=bits)
+    return int(bits.max(initial=0))
 
 
 def _range(tile: Array) -> tuple[Array, Array]:
@@ -117,13 +136,13 @@ def _range(tile: Array) -> tuple[Array, Array]:
     return scale, least.astype(np.float16) + np.float16(0)
 
 
-def _load(w: Array, tile: _Tile) -> Array:
-    values = np.empty(tile.shape, np.float32)
+def _load(w: Array, tile: _Tile, scratch: _Scratch) -> Array:
+    values = scratch.array("values", tile.shape, np.float32)
     widen(w[tile.rows, tile.columns], values.reshape(-1, tile.shape[2]))
     return values
 
 
-def _check(op: str, w: Array, tile: _Tile) -> None:
+def _check(op: str, w: Array, tile: _Tile, scratch: _Scratch) -> None:
     """Refuse numbers that are not finite, and groups whose range float16 does not hold."""
     numbers: Any = w[tile.rows, tile.columns].astype(np.float32)
     wrong: Any = ~np.isfinite(numbers)
@@ -133,7 +152,7 @@ def _check(op: str, w: Array, tile: _Tile) -> None:
         raise SignatureError(
             f"{op}: w holds {numbers[row, column]} at {where}; weights must be finite; nothing was written"
         )
-    values = _load(w, tile)
+    values = _load(w, tile, scratch)
     scale, least = _range(values)
     wrong = ~(np.isfinite(scale) & np.isfinite(least))
     if wrong.any():
@@ -145,19 +164,22 @@ def _check(op: str, w: Array, tile: _Tile) -> None:
         )
 
 
-def _pack(w: Array, tile: _Tile, packed: Array, scale: Array, zero_min: Array) -> None:
-    steps = _load(w, tile)
+def _pack(w: Array, tile: _Tile, scratch: _Scratch, packed: Array, scale: Array, zero_min: Array) -> None:
+    steps = _load(w, tile, scratch)
     factor, least = _range(steps)
     scale[tile.groups, tile.columns], zero_min[tile.groups, tile.columns] = factor, least
     steps -= least.astype(np.float32)[:, None]
     steps /= factor.astype(np.float32)[:, None]
     np.clip(steps, 0, 15, out=steps)
     np.rint(steps, out=steps)
+    q = scratch.array("q", (steps.size // NIBBLES // tile.shape[2], NIBBLES // 2, 2, tile.shape[2]), np.uint8)
+    np.copyto(q, steps.reshape(q.shape), casting="unsafe")
     # Two nibbles a byte, four bytes a word.
-    q = steps.astype(np.uint8).reshape(-1, NIBBLES // 2, 2, tile.shape[2])
-    pairs = q[:, :, 1] << np.uint8(4)
-    pairs |= q[:, :, 0]
-    words: Any = pairs[:, 3].astype(np.uint32)
+    pairs = scratch.array("pairs", q[:, :, 0].shape, np.uint8)
+    np.left_shift(q[:, :, 1], np.uint8(4), out=pairs)
+    np.bitwise_or(pairs, q[:, :, 0], out=pairs)
+    words: Any = scratch.array("words", pairs[:, 0].shape, np.uint32)
+    np.copyto(words, pairs[:, 3])
     for byte in (2, 1, 0):
         words <<= np.uint32(8)
         words |= pairs[:, byte]
@@ -174,22 +196,24 @@ def dequant_int4(context: BindContext) -> Launch:
     tiles = _tiles(k, n, NIBBLES * TILE // 2)
 
     def run(w: Array, scale: Array, zero_min: Array, out: Array) -> None:
-        def unpack(tile: _Tile) -> None:
-            _unpack(w, scale, zero_min, tile, out[tile.rows, tile.columns])
+        def unpack(tile: _Tile, scratch: _Scratch) -> None:
+            _unpack(w, scale, zero_min, tile, scratch, out[tile.rows, tile.columns])
 
         _spread(tiles, w.nbytes + out.nbytes, unpack)
 
     return Launch(function=run, args=("w", "scale", "zero_min", "out"))
 
 
-def _unpack(w: Array, scale: Array, zero_min: Array, tile: _Tile, out: Array) -> None:
+def _unpack(w: Array, scale: Array, zero_min: Array, tile: _Tile, scratch: _Scratch, out: Array) -> None:
     """Write the weights of a tile to ``out`` [rows, columns], float32: an exact product, and a sum rounded once."""
     groups, rows, columns = tile.shape
-    words = np.ascontiguousarray(w[tile.words, tile.columns]).view(np.uint32)
+    packed = w[tile.words, tile.columns]
+    words = scratch.array("words", packed.shape, np.uint32)
+    np.copyto(words, packed.view(np.uint32))
     factor = scale[tile.groups, tile.columns].astype(np.float32)[:, None]
     least = zero_min[tile.groups, tile.columns].astype(np.float32)[:, None]
-    nibbles = np.empty_like(words)
-    values = np.empty((groups, rows // NIBBLES, columns), np.float32)
+    nibbles = scratch.array("nibbles", words.shape, np.uint32)
+    values = scratch.array("values", (groups, rows // NIBBLES, columns), np.float32)
     for position in range(NIBBLES):
         np.right_shift(words, np.uint32(4 * position), out=nibbles)
         np.bitwise_and(nibbles, np.uint32(15), out=nibbles)
@@ -226,9 +250,11 @@ def unpacked(w: Array, scale: Array, zero_min: Array) -> Weights:
     """Return what unpacks tiles of a weight, whose rows are whole groups but for the last."""
 
     def weights(rows: slice, columns: slice) -> Array:
+        scratch = _Scratch()
         tile = np.empty((rows.stop - rows.start, columns.stop - columns.start), np.float32)
         for part in _groups(rows, columns):
-            _unpack(w, scale, zero_min, part, tile[part.rows.start - rows.start : part.rows.stop - rows.start])
+            inside = slice(part.rows.start - rows.start, part.rows.stop - rows.start)
+            _unpack(w, scale, zero_min, part, scratch, tile[inside])
         return tile
 
     return weights

@@ -1,5 +1,4 @@
-"""Floating numbers of 16 bits in float32, by their bits: no conversion of NumPy's or ml_dtypes' own is as fast, and
-ml_dtypes' hold Python's lock, so that threads would wait for each other."""
+"""float16 in float32 by its bits: NumPy converts one number at a time, in two to three times as long."""
 
 from __future__ import annotations
 
@@ -14,20 +13,16 @@ _FLOAT16_BITS = np.int32(-0x70002000)
 
 
 def widen(x: Array, out: Array) -> None:
-    """Write finite numbers of any floating dtype of at most 32 bits to ``out``, float32, contiguous; exact.
+    """Write finite numbers of a floating dtype of at most 32 bits to ``out``, float32, contiguous; exact.
 
     Infinities and NaNs of float16 become numbers beyond its range.
     """
-    if x.dtype == np.float16:
-        words: Any = out.view(np.int32)
-        np.copyto(words, x.view(np.int16), casting="unsafe")
-        words <<= np.int32(13)
-        words &= _FLOAT16_BITS
-        # The exponent, off by the difference of the two biases, and subnormal numbers too, come right by this factor.
-        out *= np.float32(2.0**112)
-    elif x.dtype.itemsize == 2:
-        words = out.view(np.uint32)
-        np.copyto(words, x.view(np.uint16), casting="unsafe")
-        words <<= np.uint32(16)
-    else:
+    if x.dtype != np.float16:
         np.copyto(out, x, casting="unsafe")
+        return
+    words: Any = out.view(np.int32)
+    np.copyto(words, x.view(np.int16))
+    words <<= np.int32(13)
+    words &= _FLOAT16_BITS
+    # The exponent, off by the difference of the two biases, comes right by this factor, and so do subnormal numbers.
+    out *= np.float32(2.0**112)

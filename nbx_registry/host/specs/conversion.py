@@ -8,7 +8,7 @@ KERNELS = (
     numpy_kernel(
         "astype",
         "conversion",
-        "numpy.copyto; in blocks where NumPy would round twice, saturating, and from floating to integers.",
+        "numpy.copyto, on every core from 8 MB on; in blocks where NumPy would round twice, saturating, to integers.",
         batch_invariant=True,
     ),
 )

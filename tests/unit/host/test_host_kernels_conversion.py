@@ -133,3 +133,26 @@ def test_every_pair_of_dtypes_converts_small_integers_exactly(source: str) -> No
 def test_more_than_a_block_is_converted() -> None:
     x = values((50_003,), "float64", 3)
     np.testing.assert_array_equal(to(x, "bfloat16").astype(np.float32), hosted.wide(x).bfloat16().float().numpy())
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("source", "target", "saturate"),
+    [
+        ("float32", "bfloat16", False),
+        ("float64", "float16", True),
+        ("float32", "int8", True),
+        ("float16", "float32", False),
+    ],
+)
+def test_large_arrays_do_not_depend_on_threads(
+    monkeypatch: pytest.MonkeyPatch, source: str, target: str, saturate: bool, layout: str
+) -> None:
+    x = laid_out(values((1100, 2003), source, 4, scale=300), layout)
+    found = []
+    for threads in ("1", "3"):
+        monkeypatch.setenv("NBX_HOST_THREADS", threads)
+        found.append(to(x, target, saturate=saturate).tobytes())
+    assert found[0] == found[1]
+    # Row by row: none of these is large.
+    assert found[0] == b"".join(to(row, target, saturate=saturate).tobytes() for row in x)
