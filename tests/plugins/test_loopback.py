@@ -84,6 +84,10 @@ def on(device: int, array: np.ndarray) -> nbx.Tensor:
     return nbx.asarray(array, device=f"sim:{device}")
 
 
+PACKED = [
+    np.arange(-40, 45, dtype=np.int32).reshape(17, 5) * 50_000_017,
+    *(abs(numbers(2, 5, seed=seed, dtype=np.float16)) for seed in (1, 2)),
+]
 REQUESTS = {
     "add@1": ([numbers(9, 7), numbers(7)], {}),
     "multiply@1": ([numbers(9, 7), 2.5], {}),
@@ -106,6 +110,15 @@ REQUESTS = {
     "paged_kv_append@1": ([numbers(3, 2, 5), np.array([7, -1, 0], np.int32), numbers(2, 2, 4, 5)], {}),
     "decode_attention@1": ([numbers(2, 4, 9), numbers(2, 2, 13, 9), numbers(2, 2, 13, 5), None], {}),
     "decode_attention_reduce@1": ([numbers(6, 3, 5), numbers(6, 3), abs(numbers(6, 3))], {}),
+    "full@1": ([], {"shape": (3, 7), "fill_value": 2.5, "dtype": "bfloat16"}),
+    "arange@1": ([], {"start": 3, "stop": 66, "step": 5}),
+    "random_bits@1": ([], {"shape": 63, "seed": 7, "offset": 3}),
+    "uniform@1": ([], {"shape": (3, 7), "seed": 7}),
+    "normal@1": ([], {"shape": (3, 7), "seed": 7, "dtype": "float16"}),
+    "quantize_int4@1": ([numbers(136, 5)], {}),
+    "dequant_int4@1": (PACKED, {}),
+    "dequant_gemv_int4@1": ([numbers(136), *PACKED], {}),
+    "dequant_matmul_int4@1": ([numbers(3, 136), *PACKED], {}),
 }
 
 
@@ -120,10 +133,11 @@ def test_every_op_arrives_whole_and_its_result_comes_back(registry, sim, op, dev
     name = op.partition("@")[0]
     placed = [on(device, t) if isinstance(t, np.ndarray) else t for t in tensors]
     signature, place = registry.signature(name, *placed, **attributes)
-    assert place == f"sim:{device}"
+    # Where nothing says so, a result is on the host.
+    assert place == (f"sim:{device}" if tensors else "cpu")
     expected = signature.op.run_oracle(signature, tensors)
     mutable = [value for param, value in zip(signature.op.tensors, placed, strict=False) if param.mutable]
-    returned = registry.call(name, *placed, **attributes)
+    returned = registry.call(name, *placed, device=f"sim:{device}", **attributes)
     outputs = returned if isinstance(returned, tuple) else () if returned is None else (returned,)
     specs = [*signature.outputs, *(tensor.spec for tensor in mutable)]
     assert len(outputs) + len(mutable) == len(expected)

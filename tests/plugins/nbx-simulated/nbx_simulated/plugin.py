@@ -29,6 +29,15 @@ OPS = (
     "paged_kv_append@1",
     "decode_attention@1",
     "decode_attention_reduce@1",
+    "full@1",
+    "arange@1",
+    "random_bits@1",
+    "uniform@1",
+    "normal@1",
+    "quantize_int4@1",
+    "dequant_int4@1",
+    "dequant_gemv_int4@1",
+    "dequant_matmul_int4@1",
 )
 
 
