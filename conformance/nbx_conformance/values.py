@@ -285,15 +285,16 @@ def _pages(
     page_tokens: int,
     shared: int = 0,
     holes: Sequence[int] = (),
+    ordered: bool = False,
 ) -> Array:
     """A block table: a row lists the pages of a sequence of so many tokens, and -1 past its end.
 
     Pages are below ``below``, in no order, no two alike but for the first ``shared`` of each row, which are those of
     the longest. ``lengths`` has one for each row; in the second run they are taken in reverse, as `listed` gives them.
-    Of rows that have one, the entries ``holes`` are -1 too.
+    Of rows that have one, the entries ``holes`` are -1 too. ``ordered`` pages count from 0.
     """
     rows, width = want.shape
-    counts = [min(max(-(-length // page_tokens), 0), width) for length in _in_turn(lengths, want.repetition)]
+    counts = [min(-(-length // page_tokens), width) for length in _in_turn(lengths, want.repetition)]
     if len(counts) != rows:
         raise FileError(f"value strategy 'pages' has {len(counts)} lengths for {rows} rows")
     if sum(counts) > below:
@@ -302,6 +303,7 @@ def _pages(
     # The last page is among them, wherever there are any.
     chosen = want.rng.permutation(below - 1)[: max(sum(counts) - 1, 0)]
     chosen = want.rng.permutation(np.append(chosen, below - 1)[: sum(counts)])
+    chosen = np.arange(len(chosen)) if ordered else chosen
     start = 0
     for row, count in enumerate(counts):
         table[row, :count] = chosen[start : start + count]
@@ -311,6 +313,17 @@ def _pages(
         table[row, : min(count, shared)] = table[longest, : min(count, shared)]
         table[row, [hole for hole in holes if hole < count]] = -1
     return _cast(table, want.dtype)
+
+
+def _paged(want: Wanted, *, lengths: Sequence[int]) -> Array:
+    """A pool of pages in the order that ``pages`` gives ordered: normal tokens, and NaN wherever no sequence looks."""
+    pages, _, page_tokens, _ = want.shape
+    kept = np.zeros(pages * page_tokens, bool)
+    start = 0
+    for length in _in_turn(lengths, want.repetition):
+        kept[start : start + length] = True
+        start += -(-length // page_tokens) * page_tokens
+    return np.where(kept.reshape(pages, 1, page_tokens, 1), _normal(want), want.dtype.numpy.type(np.nan))
 
 
 def _spectrum(want: Wanted, *, ends: float = float("nan")) -> Array:
@@ -375,6 +388,7 @@ STRATEGIES: Final[Mapping[str, Maker]] = {
     "distinct": _distinct,
     "listed": _listed,
     "pages": _pages,
+    "paged": _paged,
     "spectrum": _spectrum,
     "mask": _mask,
     "triangular": _triangular,

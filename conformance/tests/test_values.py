@@ -22,7 +22,7 @@ def make(text: str, strategy: values.Strategy, repetition: int = 0, seed: int = 
     return values.generate(parse(text), strategy, values.generator(seed, "case", "x", repetition), repetition)
 
 
-@pytest.mark.parametrize("name", sorted(set(values.STRATEGIES) - {"extremes", "spectrum"}))
+@pytest.mark.parametrize("name", sorted(set(values.STRATEGIES) - {"extremes", "paged", "spectrum"}))
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_a_strategy_gives_the_shape_and_dtype_and_the_same_values_again(name: str, dtype: str) -> None:
     strategy = {name: NEEDED.get(name, {})}
@@ -114,6 +114,21 @@ def test_sequences_share_their_first_pages_and_tables_have_holes() -> None:
     assert made[0, 1] == made[1, 1] >= 0
     assert made[:, 2:].tolist() == [[made[0, 2], -1, -1], [made[1, 2], -1, -1], [-1, -1, -1]]
     assert made[0, 2] != made[1, 2]
+
+
+@pytest.mark.parametrize("repetition", [0, 1])
+def test_a_pool_holds_nothing_where_no_sequence_looks(repetition: int) -> None:
+    lengths = [5, 0, 8]
+    table = make(
+        "int32[3, 2]", {"pages": {"below": 6, "lengths": lengths, "page_tokens": 4, "ordered": True}}, repetition
+    )
+    pool = make("float16[6, 2, 4, 3]", {"paged": {"lengths": lengths}}, repetition)
+    assert pool.dtype == np.float16
+    assert table.tolist() == [[0, 1], [-1, -1], [2, 3]]
+    tokens = pool[[0, 1, 2, 3], 1, :, 2].reshape(2, 8)
+    counts = np.isfinite(tokens).sum(-1).tolist()
+    assert counts == ([5, 8] if repetition == 0 else [8, 5])
+    assert np.isnan(pool[4:]).all()
 
 
 def test_special_values_come_in_both_parts_of_complex_numbers() -> None:
