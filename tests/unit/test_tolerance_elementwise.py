@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
-from running import OPS, sign
+from running import OPS, share, sign
 
 LOG2_E = np.float32(1.4426950408889634)
 
 
 def single(low: float, high: float, count: int = 20_000) -> np.ndarray:
     return np.random.default_rng([3, count]).uniform(low, high, count).astype(np.float32)
-
-
-def share(op: str, output: np.ndarray, *arrays: Any) -> float:
-    """Return the largest part of its bound that an error takes; above 1 it is refused."""
-    signature = sign(op, *arrays)
-    references = OPS[op].run_oracle(signature, arrays)
-    (reference,), (bound,) = references, OPS[op].bound(signature, arrays, references)
-    error = np.abs(output.astype(np.float64) - reference)
-    return float(np.max(np.where(error == 0, 0, error / np.maximum(bound, 1e-300))))
 
 
 def multiplied(x: np.ndarray, count: int) -> np.ndarray:
