@@ -51,8 +51,9 @@ def share(op: Op | str, output: np.ndarray, *arrays: Any, **attributes: Any) -> 
     padded = [*arrays, *(None,) * (len(signature.tensors) - len(arrays))]
     references = signature.op.run_oracle(signature, padded)
     (reference,), (bound,) = references, signature.op.bound(signature, padded, references)
-    dtype, wide = signature.outputs[0].dtype, output.astype(reference.dtype)
+    dtype = signature.outputs[0].dtype
     with np.errstate(all="ignore"):
+        wide = output.astype(reference.dtype)
         rounded = round_to_float(reference, dtype) if dtype.floating else reference
         special = ~np.isfinite(rounded)
         error = np.abs(np.where(special, 0, wide) - np.where(special, 0, reference))
