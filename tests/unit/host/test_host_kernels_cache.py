@@ -12,6 +12,7 @@ from hosted import FLOATS, check, run, wide
 from running import values
 
 from nbx_registry.host.kernels import decoding
+from nbx_registry.host.runtime import host_runtime
 
 
 @pytest.mark.parametrize("saturate", [False, True])
@@ -247,3 +248,36 @@ def test_nothing_to_decode() -> None:
     assert not run("paged_decode_attention", q, k, k, np.zeros((3, 0), np.int32), lens).any()
     assert not run("paged_decode_attention", q, k[:, :, :0], k[:, :, :0], np.zeros((3, 1), np.int32), lens).any()
     assert not run("paged_decode_attention", q, k[:0], k[:0], np.full((3, 1), -1, np.int32), lens).any()
+
+
+def test_a_recorded_step_attends_to_the_newest_key_as_the_sequences_grow() -> None:
+    host, table = host_runtime(), TABLE[:4]
+    q, k_new, v_new = (np.empty((4, heads, 33), np.float32) for heads in (6, 3, 3))
+    k_pool, v_pool = np.full((2, 9, 3, 16, 33), np.nan, np.float32)
+    before, after = np.array([17, 14, 0, 32], np.int32), np.array([18, 15, 1, 33], np.int32)
+    for row, length in zip(table, before, strict=True):
+        for t in range(length):
+            k_pool[row[t // 16], :, t % 16], v_pool[row[t // 16], :, t % 16] = values((2, 3, 33), "float32", t)
+    out = np.empty((4, 6, 33), np.float32)
+    arrays = {
+        "paged_kv_append_step": [k_new, v_new, k_pool, v_pool, table, before],
+        "paged_decode_attention": [q, k_pool, v_pool, table, after],
+    }
+    programs = [(hosted.bind(op, *given)[0], given) for op, given in arrays.items()]
+    programs[1] = (programs[1][0], [*arrays["paged_decode_attention"], out])
+    programs += [(hosted.bind("paged_lens_advance", lens)[0], [lens]) for lens in (before, after)]
+    stream = host.stream(0)
+    with host.capture(0, stream) as capture:
+        for program, given in programs:
+            program.run(given, stream.handle)
+    for turn in range(6):
+        q[...], k_new[...], v_new[...] = (
+            values(x.shape, "float32", 100 * i + turn) for i, x in enumerate((q, k_new, v_new))
+        )
+        lens = after.copy()
+        capture.graph.replay(stream)
+        assert np.array_equal(after, lens + 1)
+        check(out, truth_of(q, k_pool, v_pool, table, lens), **tolerance("float32"))
+        for b, (row, length) in enumerate(zip(table, lens - 1, strict=True)):
+            if length < 48 and (page := row[length // 16]) >= 0:
+                assert np.array_equal(k_pool[page, :, length % 16], k_new[b])
