@@ -61,7 +61,7 @@ def share(op: Op | str, output: np.ndarray, *arrays: Any, **attributes: Any) -> 
         near = special & np.isfinite(reference) & np.isfinite(wide) & (np.abs(wide - reference) <= bound)
         wrong = special & ~near & ~((wide == rounded) | ((wide != wide) & (rounded != rounded)))
         if signature.op.signed_zeros and dtype.floating:
-            wrong |= (reference == 0) & (wide == 0) & (np.signbit(wide) != np.signbit(reference))
+            wrong |= (reference == 0) & (wide == 0) & (np.signbit(wide) != np.signbit(rounded))
         parts = np.where(wrong, np.inf, np.where(error == 0, 0, error / bound))
     return float(np.max(parts, initial=0.0))
 
