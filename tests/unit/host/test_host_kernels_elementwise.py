@@ -1,21 +1,30 @@
 """The host's elementwise kernels, against torch in float64."""
 
+import operator
+
 import hosted
 import mpmath
 import numpy as np
 import pytest
 import torch
 from hosted import FLOATS, LAYOUTS, check, laid_out, run, special, wide
-from running import values
+from running import share, values
 
 from nbx_registry import dtypes
 from nbx_registry.host.kernels.gaussian import gelu_float32
 from nbx_registry.rounding import integer_range
 
-OPERATIONS = {"add": torch.add, "multiply": torch.multiply, "divide": torch.divide}
+OPERATIONS = {
+    "add": torch.add,
+    "subtract": torch.subtract,
+    "multiply": torch.multiply,
+    "divide": torch.divide,
+    "maximum": torch.maximum,
+    "minimum": torch.minimum,
+}
 
 
-@pytest.mark.parametrize("op", ["add", "multiply", "divide"])
+@pytest.mark.parametrize("op", ["add", "subtract", "multiply", "divide"])
 def test_plain_dtypes_run_numpy_itself(op: str) -> None:
     program, _ = hosted.bind(op, "float32[63]", "float32[63]")
     assert program.function is getattr(np, op)
@@ -28,7 +37,6 @@ def test_arithmetic_rounds_once(op: str, dtype: str) -> None:
     check(run(op, a, b), OPERATIONS[op](wide(a), wide(b)), ulp=0.5)
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's own functions report what IEEE 754 answers
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("op", OPERATIONS)
 def test_arithmetic_of_special_values(op: str, dtype: str) -> None:
@@ -47,17 +55,56 @@ def test_mixed_dtypes_are_added_in_the_wider(pair: tuple[str, str]) -> None:
     check(found, wide(a) + wide(b), ulp=0.5)
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64", "int4", "uint4"])
-@pytest.mark.parametrize("op", ["add", "multiply"])
+INTEGERS = {
+    "add": operator.add,
+    "subtract": operator.sub,
+    "multiply": operator.mul,
+    "maximum": max,
+    "minimum": min,
+}
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64", "uint64", "int4", "uint4"])
+@pytest.mark.parametrize("op", INTEGERS)
 def test_integers_wrap_around(op: str, dtype: str) -> None:
     table = dtypes.get(dtype)
     low, high = integer_range(table)
     numbers = [low, high, high - 1, low + 1, 3]
-    wanted = [(a + b if op == "add" else a * b) for a in numbers for b in numbers]
+    wanted = [INTEGERS[op](a, b) for a in numbers for b in numbers]
     wrapped = [(v - low) % (high - low + 1) + low for v in wanted]
-    array = np.array(numbers).astype(table.numpy)
+    array = np.array(numbers, np.int64 if low else np.uint64).astype(table.numpy)
     found = run(op, array[:, None], array)
     assert [int(v) for v in found.ravel()] == wrapped
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint64", "int4", "uint4"])
+def test_signs_of_integers_wrap_around(dtype: str) -> None:
+    table = dtypes.get(dtype)
+    low, high = integer_range(table)
+    numbers = [low, high, low + 1, 3]
+    for op, one in (("negative", operator.neg), ("abs", abs), ("relu", lambda v: max(v, 0))):
+        found = run(op, np.array(numbers, np.int64 if low else np.uint64).astype(table.numpy))
+        assert [int(v) for v in found] == [(one(v) - low) % (high - low + 1) + low for v in numbers], op
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float4_e2m1fn"])
+@pytest.mark.parametrize("op", ["negative", "abs", "relu"])
+def test_what_only_chooses_or_changes_a_sign_is_exact(op: str, dtype: str) -> None:
+    bits = {8: np.uint8, 4: np.uint8, 16: np.uint16}.get(dtypes.get(dtype).bits)
+    if bits is None:
+        x = special(dtype)
+    else:  # every number there is
+        x = np.arange(16 if dtypes.get(dtype).bits == 4 else 2 ** dtypes.get(dtype).bits, dtype=np.uint32)
+        x = x.astype(bits).view(dtypes.get(dtype).numpy)
+    assert share(op, run(op, x), x) == 0
+
+
+def test_complex_numbers() -> None:
+    x, y = values((7, 5), "complex64", 1), values((5,), "complex64", 2)
+    np.testing.assert_array_equal(run("subtract", x, y), x - y)
+    np.testing.assert_array_equal(run("negative", x), -x)
+    found = run("abs", np.append(x.ravel() * np.float32(1e30), np.complex64(complex(np.inf, np.nan))))
+    np.testing.assert_allclose(found, np.append(np.abs(x.ravel().astype(complex)) * 1e30, np.inf), rtol=3e-7)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn"])
@@ -101,6 +148,17 @@ def test_gelu_of_float64_keeps_its_digits_far_below_zero() -> None:
     x = np.linspace(-36, 0, 201, endpoint=False)
     truth = [float(mpmath.mpf(v) * mpmath.ncdf(v)) for v in x.tolist()]
     np.testing.assert_allclose(run("gelu", x), truth, rtol=1.5e-15)
+
+
+@pytest.mark.parametrize("form", ["none", "tanh"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_a_gelu_of_zero_has_the_sign_of_its_argument(dtype: str, form: str) -> None:
+    x = np.array([-0.0, 0.0, -60_000.0, -300.0, 1e-3]).astype(dtype)
+    found = run("gelu", x, approximate=form)
+    assert not found[:4].any()
+    assert np.signbit(found).tolist() == [True, False, True, True, False]
+    run("gelu", x, approximate=form, out=x)
+    np.testing.assert_array_equal(np.signbit(x), np.signbit(found))
 
 
 @pytest.mark.parametrize("form", ["none", "tanh"])
