@@ -36,6 +36,7 @@ _COMMANDS = {
     "explain": "requests",
     "price": "requests",
     "demo": "demo",
+    "new-plugin": "new_plugin",
 }
 _USAGE_ERRORS = (SignatureError, UnknownName, SpecError, EnvironmentVariableError)
 
@@ -54,7 +55,7 @@ class Commands(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         module = importlib.import_module(f"nbx_registry.cli.{_COMMANDS[cmd_name]}")
-        return getattr(module, cmd_name)
+        return getattr(module, cmd_name.replace("-", "_"))
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; an `NbxError` becomes a message and an exit code, never a traceback of ours."""

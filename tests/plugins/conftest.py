@@ -1,9 +1,15 @@
-"""Makes the two fixture distributions importable where they are not installed, and runs an op on the simulation."""
+"""Makes the two fixture distributions importable where they are not installed, and runs an op on the simulation.
+
+nbx-acme is what ``nbx new-plugin`` writes, with the files beside this one on top.
+"""
 
 from __future__ import annotations
 
+import atexit
 import pkgutil
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,15 +17,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-HERE = Path(__file__).parent
+from nbx_registry import scaffold
 
-for fixture in ("nbx-simulated", "nbx-acme"):
-    sys.path.append(str(HERE / fixture))
+HERE = Path(__file__).parent
+ACME = Path(tempfile.mkdtemp(prefix="nbx-acme-")) / "nbx-acme"
+atexit.register(shutil.rmtree, ACME.parent, ignore_errors=True)
+
+scaffold.write(scaffold.name_of("nbx-acme"), ACME.parent)
+shutil.copytree(HERE / "nbx-acme", ACME, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+for distribution in (HERE / "nbx-simulated", ACME):
+    sys.path.append(str(distribution))
 
 
 @pytest.fixture(scope="session")
 def acme_folder() -> Path:
-    return HERE / "nbx-acme"
+    return ACME
 
 
 @pytest.fixture

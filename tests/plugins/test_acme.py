@@ -53,6 +53,8 @@ def test_it_is_active_and_has_brought_one_of_everything(registry):
 
 def test_no_file_of_the_core_names_it():
     core = [*(ROOT / "nbx_registry").rglob("*"), *(ROOT / "devices/nbx_devices").rglob("*")]
+    # What nbx new-plugin writes is no part of the core: nothing imports it.
+    core = [path for path in core if "scaffold" not in path.parts]
     naming = [path for path in core if path.suffix in (".py", ".yml", ".json") and b"nbx_acme" in path.read_bytes()]
     assert naming == []
 
@@ -249,7 +251,7 @@ def test_installed_it_is_found_by_its_entry_point_and_loads_no_kernel_before_one
         print(nbx.ops.acme.scale_shift(x, scale=2, require="any").numpy().tolist())
         """,
     )
-    assert output.splitlines() == ["active nbx-acme 1.4.0", "[]", "[0, 2, 4, 6]"]
+    assert output.splitlines() == ["active nbx-acme 0.1.0", "[]", "[0, 2, 4, 6]"]
 
 
 def test_the_command_line_knows_what_is_installed(site):
@@ -266,7 +268,7 @@ def test_the_command_line_knows_what_is_installed(site):
     )
     assert "acme.scratchpad_bytes" in output
     assert "scale_shift" in output
-    assert re.search(r"nbx-acme\s.*1\.4\.0", output)
+    assert re.search(r"nbx-acme\s.*0\.1\.0", output)
 
 
 ASK = """

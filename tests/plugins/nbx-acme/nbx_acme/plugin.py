@@ -6,6 +6,7 @@ from pathlib import Path
 from nbx_acme.contracts import scale_shift
 from nbx_acme.dtype import ACME_FIXED8
 from nbx_acme.specs import BACKEND, KERNELS
+from nbx_acme.specs.more import MORE
 from nbx_registry.dtypes import DType
 from nbx_registry.hookspecs import hookimpl
 from nbx_registry.kernel import Backend, Kernel
@@ -40,7 +41,7 @@ def nbx_register_backends() -> Iterable[Backend]:
 @hookimpl
 def nbx_register_kernels() -> Iterable[Kernel]:
     """Register the kernels."""
-    return KERNELS
+    return [*KERNELS, *MORE]
 
 
 @hookimpl

@@ -1,0 +1,3 @@
+from nbx_conformance import suite
+
+test_conformance = suite("nbx-acme")

@@ -1,1 +1,0 @@
-"""Kernels of this hardware: the only modules that would import its toolkit."""
