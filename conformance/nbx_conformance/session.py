@@ -36,7 +36,7 @@ class Session:
 
     @cached_property
     def cases(self) -> CaseTable:
-        """Cases of every op. Raises `FileError` naming ops without."""
+        """Cases of every op that has some."""
         return runner.case_table(self.registry)
 
     @cached_property
