@@ -304,15 +304,21 @@ def _check_view(choice: Choice, view: View, signature: Signature) -> None:
     fits = [(view.shape, base.dtype)] if base is not None and not base.weak else []
     if fits != [(spec.shape, spec.dtype) for spec in signature.outputs]:
         raise _fault(choice, f"binding {kernel.id!r} to {signature} returned {view}, which is no view of its output")
-    steps = [(extent - 1) * step for extent, step in zip(view.shape, view.strides, strict=False)]
-    low, high = view.offset + sum(min(s, 0) for s in steps), view.offset + sum(max(s, 0) for s in steps)
     assert base is not None
-    if len(view.strides) != len(view.shape) or (0 not in view.shape and not 0 <= low <= high < base.extent):
+    first, last = _reach(base.shape, base.strides, 0) if base.size else (0, -1)
+    low, high = _reach(view.shape, view.strides, view.offset)
+    if len(view.strides) != len(view.shape) or (0 not in view.shape and not first <= low <= high <= last):
         raise _fault(
             choice,
             f"binding {kernel.id!r} to {signature} returned {view}, which reaches elements {low} to {high} of "
-            f"{view.of!r}: it has 0 to {base.extent - 1}",
+            f"{view.of!r}: it has {first} to {last}",
         )
+
+
+def _reach(shape: Sequence[int], strides: Sequence[int], offset: int) -> tuple[int, int]:
+    """Return the least and the greatest element reached of a tensor that has some, counted from its first."""
+    steps = [(extent - 1) * step for extent, step in zip(shape, strides, strict=False)]
+    return offset + sum(min(s, 0) for s in steps), offset + sum(max(s, 0) for s in steps)
 
 
 def _inner(prefix: str, name: str) -> str:
