@@ -104,10 +104,13 @@ class Problem:
         for name, spec in self.case.tensors.items():
             value = self.given(repetition)[name]
             words[name], arrays[name] = spec, value
-            if isinstance(spec, TensorSpec) and spec.dtype.floating and spec.dtype.bits >= 8:
-                dtype = dtypes.get(f"uint{spec.dtype.bits}")
-                words[name] = TensorSpec(dtype, spec.shape, spec.strides, spec.offset, spec.align)
-                arrays[name] = value.view(dtype.numpy)
+            if isinstance(spec, TensorSpec):
+                words[name], arrays[name] = _as_words(spec, value)
+            elif isinstance(spec, tuple):
+                if len({item.dtype for item in spec}) > 1:
+                    return None
+                pairs = [_as_words(item, array) for item, array in zip(spec, value, strict=True)]
+                words[name], arrays[name] = tuple(word for word, _ in pairs), [array for _, array in pairs]
         try:
             signature = self.op.signature(self.specs(words), dict(self.case.attributes))
         except SignatureError:
@@ -156,6 +159,13 @@ class Problem:
         case = self.case
         rng = values.generator(case.seed, f"{case.op}/{case.id}", name, repetition)
         return values.generate(spec, case.strategy(strategy or name), rng, repetition)
+
+
+def _as_words(spec: TensorSpec, value: Array) -> tuple[TensorSpec, Array]:
+    if not spec.dtype.floating or spec.dtype.bits < 8:
+        return spec, value
+    dtype = dtypes.get(f"uint{spec.dtype.bits}")
+    return TensorSpec(dtype, spec.shape, spec.strides, spec.offset, spec.align), value.view(dtype.numpy)
 
 
 def _spec(value: Any) -> Any:

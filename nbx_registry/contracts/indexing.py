@@ -1,4 +1,4 @@
-"""Indexing: embedding."""
+"""Indexing: embedding, take."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from typing import Any
 import numpy as np
 
 from nbx_registry.cost import Cost, default_cost
+from nbx_registry.errors import SignatureError
+from nbx_registry.infer import normalise_axis
 from nbx_registry.op import op
 from nbx_registry.signature import Signature
+from nbx_registry.spec import TensorSpec
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -65,3 +68,75 @@ def embedding(w: Array, index: Array) -> Array:
     for place in np.ndindex(index.shape):
         out[place] = w[index[place]]
     return out
+
+
+def infer_take(signature: Signature) -> TensorSpec:
+    """Bind the extent of the axis to L; the indices take its place."""
+    x, indices = signature.operands
+    axis = signature.attributes["axis"]
+    if axis is None and x.rank != 1:
+        raise SignatureError(
+            f"take: x has rank {x.rank} ({x}); only of rank 1 may axis be left out: give axis=", code="AXIS"
+        )
+    axis = 0 if axis is None else normalise_axis(axis, x.rank)
+    signature.axes["L"] = x.shape[axis]
+    return TensorSpec(x.dtype, (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))
+
+
+def cost_take(signature: Signature) -> Cost:
+    """As `cost_embedding`: read what is named, at the least once for each index that can differ."""
+    x, indices = signature.operands
+    (out,) = signature.outputs
+    extent, axis = signature.axes["L"], signature.attributes["axis"] or 0
+    repeated = x.strides[axis] == 0
+    others = x.distinct // (1 if repeated else extent) if x.distinct else 0
+    least_places = min(min(extent, 1) if repeated else extent, indices.distinct)
+    return default_cost(
+        signature,
+        bytes_read=x.dtype.nbytes(out.size) + indices.nbytes,
+        least_bytes=x.dtype.nbytes(least_places * others) + indices.distinct_bytes + out.nbytes,
+    )
+
+
+@op(
+    "take@1(x: T1[*X], indices: I[K], *, axis: int? = None) -> T1[*Y]",
+    where={"L": None},
+    require="indices.dtype in (int32, int64)",
+    infer=infer_take,
+    cost=cost_take,
+    exact=True,
+    index_bounds={"indices": "L"},
+)
+def take(x: Array, indices: Array, *, axis: int | None) -> Array:
+    """Pick elements along an axis by their indices: ``out[..., i, ...] = x[..., indices[i], ...]``.
+
+    Parameters
+    ----------
+    x : any dtype, at least rank 1
+    indices : int32 or int64 [K]
+        From 0 to the extent of the axis - 1; they may repeat. Outside, negative ones included: refused by name where
+        the indices are on the host, out of contract on a device.
+    axis : int or None
+        May be left out where ``x`` has one axis.
+
+    Returns
+    -------
+    the dtype of ``x``, its shape with K in place of the axis
+        An exact copy.
+
+    Raises
+    ------
+    SignatureError
+        For an axis that ``x`` lacks or that is missing; for another index dtype; for an index out of range on the host,
+        with the index and the extent.
+
+    Notes
+    -----
+    Python array API standard 2024.12, ``take``, which leaves indices out of range open. That negative ones are such is
+    this project's choice, the one of `embedding`: a kernel need not look at their sign.
+    """
+    rows = np.moveaxis(x, 0 if axis is None else axis, 0)
+    out = np.empty((len(indices), *rows.shape[1:]), x.dtype)
+    for place, index in enumerate(indices):
+        out[place] = rows[index]
+    return np.moveaxis(out, 0, 0 if axis is None else axis)

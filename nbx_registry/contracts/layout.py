@@ -1,4 +1,4 @@
-"""Layout: permute_dims, pixel_shuffle."""
+"""Layout: permute_dims, broadcast_to, concat, pixel_shuffle, pixel_unshuffle."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 
 from nbx_registry.cost import Cost, default_cost
+from nbx_registry.dtypes import DType
 from nbx_registry.errors import SignatureError
-from nbx_registry.infer import permutation
+from nbx_registry.infer import broadcast_to as broadcasts_to
+from nbx_registry.infer import normalise_axis, permutation, promote
 from nbx_registry.op import op
 from nbx_registry.signature import Signature
-from nbx_registry.spec import TensorSpec
+from nbx_registry.spec import MAX_EXTENT, MAX_RANK, TensorSpec
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -24,7 +26,7 @@ def infer_permute_dims(signature: Signature) -> TensorSpec:
     return TensorSpec(x.dtype, tuple(x.shape[axis] for axis in order))
 
 
-def cost_permute_dims(signature: Signature) -> Cost:
+def cost_view(signature: Signature) -> Cost:
     """A view moves nothing."""
     if signature.attributes["copy"]:
         return default_cost(signature)
@@ -34,7 +36,7 @@ def cost_permute_dims(signature: Signature) -> Cost:
 @op(
     "permute_dims@1(x: T[*X], *, axes: int[], copy: bool = False) -> T[*Y]",
     infer=infer_permute_dims,
-    cost=cost_permute_dims,
+    cost=cost_view,
     exact=True,
     views=True,
 )
@@ -64,6 +66,131 @@ def permute_dims(x: Array, *, axes: tuple[int, ...], copy: bool) -> Array:
     Python array API standard 2024.12, ``permute_dims``; ``copy`` is this project's.
     """
     return np.transpose(x, axes)
+
+
+def infer_broadcast_to(signature: Signature) -> TensorSpec:
+    """Check that the extents of ``x`` are those of ``shape``, or 1."""
+    (x,), shape = signature.operands, signature.attributes["shape"]
+    if any(extent < 0 for extent in shape) or prod(shape) > MAX_EXTENT or len(shape) > MAX_RANK:
+        raise SignatureError(
+            f"broadcast_to: shape={shape} is no shape of at most {MAX_RANK} axes and 2**62 elements", code="SHAPE"
+        )
+    broadcasts_to(x.shape, shape, "broadcast_to: x", "the shape asked for")
+    return TensorSpec(x.dtype, shape)
+
+
+@op(
+    "broadcast_to@1(x: T[*X], *, shape: int[], copy: bool = False) -> T[*Y]",
+    infer=infer_broadcast_to,
+    cost=cost_view,
+    exact=True,
+    views=True,
+)
+def broadcast_to(x: Array, *, shape: tuple[int, ...], copy: bool) -> Array:
+    """Repeat axes of extent 1, and add leading ones, until the shape is ``shape``.
+
+    Parameters
+    ----------
+    x : any dtype, a shape that broadcasts to ``shape``
+    shape : integers
+    copy : bool
+        Write the result out, row-major, rather than return a view that shares the memory of ``x``.
+
+    Returns
+    -------
+    the dtype of ``x``, of shape ``shape``
+        The same elements; an exact copy if one is asked for. In a view the axes that are repeated have stride 0: what
+        is written to one of its elements is written to all that share its memory.
+
+    Raises
+    ------
+    SignatureError
+        For a shape that ``x`` does not broadcast to, with both.
+
+    Notes
+    -----
+    Python array API standard 2024.12, ``broadcast_to``; ``copy`` is this project's.
+    """
+    out = np.empty(shape, x.dtype)
+    lead = len(shape) - x.ndim
+    for place in np.ndindex(shape):
+        out[place] = x[tuple(0 if n == 1 else p for p, n in zip(place[lead:], x.shape, strict=True))]
+    return out
+
+
+def infer_concat(signature: Signature) -> TensorSpec:
+    """Promote the dtypes, and add up the extents along the axis."""
+    (arrays,), axis = signature.operands, signature.attributes["axis"]
+    dtype = _common_dtype(arrays)
+    if axis is None:
+        return TensorSpec(dtype, (sum(spec.size for spec in arrays),))
+    first, *rest = arrays
+    place = normalise_axis(axis, first.rank)
+    for number, spec in enumerate(rest, 1):
+        if spec.rank != first.rank or any(
+            extent != wanted
+            for a, (extent, wanted) in enumerate(zip(spec.shape, first.shape, strict=True))
+            if a != place
+        ):
+            raise SignatureError(
+                f"concat: arrays[{number}] is {spec}, but arrays[0] is {first}: all extents but that of axis {place} "
+                f"must be equal",
+                code="SHAPE",
+            )
+    extent = sum(spec.shape[place] for spec in arrays)
+    return TensorSpec(dtype, (*first.shape[:place], extent, *first.shape[place + 1 :]))
+
+
+def _common_dtype(arrays: tuple[TensorSpec, ...]) -> DType:
+    """Return what all dtypes promote to: the widest first, beside which float16 and bfloat16 do."""
+    owners: dict[DType, str] = {}
+    for number, spec in enumerate(arrays):
+        owners.setdefault(spec.dtype, f"arrays[{number}]")
+    (found, name), *rest = sorted(owners.items(), key=lambda item: -item[0].bits)
+    for dtype, other in rest:
+        promoted = promote(found, dtype, (name, other))
+        if promoted is not found:
+            found, name = promoted, other if promoted is dtype else f"{name} with {other}"
+    return found
+
+
+@op("concat@1(arrays: list[*T1[*X]], *, axis: int? = 0) -> T2[*Y]", infer=infer_concat, exact=True)
+def concat(arrays: list[Array], *, axis: int | None) -> Array:
+    """Join tensors along an axis they have.
+
+    Parameters
+    ----------
+    arrays : list of tensors, any dtypes that promote, at least one
+        Of the same shape, but for the extent along ``axis``.
+    axis : int or None
+        None joins the elements of each, in row-major order, whatever their shapes.
+
+    Returns
+    -------
+    the dtype that all promote to, the extents along ``axis`` added up
+        An exact copy; what is converted to another dtype of the standard's table keeps its value.
+
+    Raises
+    ------
+    SignatureError
+        For no tensors, an axis they lack, shapes that differ elsewhere, and dtypes that do not promote (integer with
+        floating, float16 with bfloat16, signed with uint64): convert with `astype`.
+
+    Notes
+    -----
+    Python array API standard 2024.12, ``concat``.
+    """
+    if axis is None:
+        arrays, axis = [x.reshape(-1) for x in arrays], 0
+    # The dtypes that NumPy promotes are those that the standard does; all others are one.
+    dtype = np.result_type(*arrays) if len({x.dtype for x in arrays}) > 1 else arrays[0].dtype
+    rows = [np.moveaxis(x, axis, 0) for x in arrays]
+    out = np.empty((sum(map(len, rows)), *rows[0].shape[1:]), dtype)
+    start = 0
+    for part in rows:
+        out[start : start + len(part)] = part
+        start += len(part)
+    return np.moveaxis(out, 0, axis)
 
 
 def infer_pixel_shuffle(signature: Signature) -> TensorSpec:
@@ -120,4 +247,41 @@ def pixel_shuffle(x: Array, *, r: int) -> Array:
     out = np.empty((n, x.shape[1] // r**2, h * r, w * r), x.dtype)
     for c, oh, ow in np.ndindex(out.shape[1:]):
         out[:, c, oh, ow] = x[:, c * r**2 + (oh % r) * r + ow % r, oh // r, ow // r]
+    return out
+
+
+@op(
+    "pixel_unshuffle@1(x: T[N, C, H, W], *, r: int) -> T[N, C * r**2, H // r, W // r]",
+    require=("r >= 1", "H % r == 0", "W % r == 0"),
+    exact=True,
+)
+def pixel_unshuffle(x: Array, *, r: int) -> Array:
+    """Rearrange pixels into channels: each ``r`` by ``r`` block becomes a group of ``r^2`` channels.
+
+    ``out[n, c r^2 + i r + j, h, w] = x[n, c, h r + i, w r + j]``, the inverse of `pixel_shuffle`
+
+    Parameters
+    ----------
+    x : any dtype [N, C, H, W]
+    r : int
+        At least 1.
+
+    Returns
+    -------
+    the dtype of ``x``, [N, C r^2, H / r, W / r]
+        An exact copy.
+
+    Raises
+    ------
+    SignatureError
+        For another rank, r < 1, and H or W no multiple of r: nothing is cut off.
+
+    Notes
+    -----
+    ``torch.nn.functional.pixel_unshuffle``; Shi et al. as for `pixel_shuffle`.
+    """
+    n, c, h, w = x.shape
+    out = np.empty((n, c * r**2, h // r, w // r), x.dtype)
+    for channel, i, j in np.ndindex(c, r, r):
+        out[:, channel * r**2 + i * r + j] = x[:, channel, i::r, j::r]
     return out

@@ -1,4 +1,4 @@
-"""Indexing: embedding. That indices are within the table is the contract's guard, asked before the launch."""
+"""Indexing: embedding, take. That indices are within the extent is the contract's guard, asked before the launch."""
 
 from __future__ import annotations
 
@@ -28,5 +28,29 @@ def embedding(context: BindContext) -> Launch:
         ):
             for start in range(0, len(rows), step):
                 rows[start : start + step] = w[chosen[start : start + step, 0]]
+
+    return Launch(function=run, args=signature.names)
+
+
+def take(context: BindContext) -> Launch:
+    """Bind the gather along an axis: numpy.take into a contiguous output, else some entries at a time."""
+    signature = context.signature
+    x, _ = signature.operands
+    axis = signature.attributes["axis"] or 0
+    # Of what is not contiguous numpy.take makes a copy first.
+    whole = x.contiguous or signature.outputs[0].size >= x.size
+    each = max(1, x.size // max(signature.axes["L"], 1))
+    step = max(1, BLOCK // each)
+
+    def run(x: Array, indices: Array, out: Array) -> None:
+        if out.size == 0:
+            return
+        if whole and out.flags.c_contiguous:
+            # As in `embedding`.
+            np.take(x, indices, axis=axis, out=out, mode="clip")
+            return
+        source, target = np.moveaxis(x, axis, 0), np.moveaxis(out, axis, 0)
+        for start in range(0, len(indices), step):
+            target[start : start + step] = source[indices[start : start + step]]
 
     return Launch(function=run, args=signature.names)

@@ -4,4 +4,7 @@ from __future__ import annotations
 
 from nbx_registry.host.specs.numpy_kernel import numpy_kernel
 
-KERNELS = (numpy_kernel("embedding", "indexing", "numpy.take.", batch_invariant=True),)
+KERNELS = (
+    numpy_kernel("embedding", "indexing", "numpy.take.", batch_invariant=True),
+    numpy_kernel("take", "indexing", "numpy.take; of views some entries at a time.", batch_invariant=True),
+)

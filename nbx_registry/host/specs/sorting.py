@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
-from nbx_registry.kernel import Kernel
+from nbx_registry.host.specs.numpy_kernel import numpy_kernel
 
-KERNELS: tuple[Kernel, ...] = ()
+KERNELS = (
+    numpy_kernel(
+        "topk",
+        "sorting",
+        "Ordered integers with the index behind: numpy.partition and a sort; long rows thinned out first.",
+        batch_invariant=True,
+    ),
+)
