@@ -120,7 +120,14 @@ def weak_dtype(kind: str, dtype: DType, names: Sequence[str] = ("the scalar", "t
     the dtype's range is a matter of values and is not looked at here.
     """
     if kind == "complex" and dtype.floating:
-        return promote(dtypes.get("complex64"), dtype, names)
+        found = _promoted(dtypes.get("complex64"), dtype)
+        if found is None:
+            raise SignatureError(
+                f"{names[0]} is a Python complex and {names[1]} is {dtype.name}: no complex dtype of the table holds both;"
+                f" convert the array with astype",
+                code="DTYPE",
+            )
+        return found
     if dtype.kind not in _WEAK[kind]:
         raise SignatureError(
             f"{names[0]} is a Python {kind} and {names[1]} is {dtype.name}: a Python {kind} does not combine with "

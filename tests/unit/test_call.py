@@ -397,5 +397,9 @@ def test_a_binder_that_fails_is_asked_again_by_the_next() -> None:
 def test_a_complex_scalar_is_weak_too(reg: nbx.Registry, put: Place) -> None:
     z = (numbers(7) + 1j * numbers(7, seed=6)).astype(np.complex64)
     np.testing.assert_allclose(array(reg.call("multiply", put(z), 2j)), z * np.complex64(2j), rtol=1e-6)
+    x = numbers(7)
+    np.testing.assert_array_equal(array(reg.call("multiply", put(x), 2j)), x * np.complex64(2j), strict=True)
+    with pytest.raises(nbx.SignatureError, match="x2 is a Python complex and x1 is float64: no complex dtype"):
+        reg.call("multiply", put(x.astype(np.float64)), 2j)
     with pytest.raises(nbx.SignatureError, match="Python complex"):
-        reg.call("multiply", put(numbers(7)), 2j)
+        reg.call("multiply", put(np.arange(7)), 2j)
