@@ -123,8 +123,8 @@ def weak_dtype(kind: str, dtype: DType, names: Sequence[str] = ("the scalar", "t
         found = _promoted(dtypes.get("complex64"), dtype)
         if found is None:
             raise SignatureError(
-                f"{names[0]} is a Python complex and {names[1]} is {dtype.name}: no complex dtype of the table holds both;"
-                f" convert the array with astype",
+                f"{names[0]} is a Python complex and {names[1]} is {dtype.name}: no complex dtype holds both;"
+                " convert the array with astype",
                 code="DTYPE",
             )
         return found
