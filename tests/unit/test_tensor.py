@@ -353,3 +353,75 @@ def test_a_tensor_can_be_weakly_held_and_not_extended() -> None:
     with pytest.raises(AttributeError):
         t.colour = "red"  # type: ignore[attr-defined]
     assert isinstance(t, Tensor)
+
+
+def test_copy_is_what_the_array_api_says() -> None:
+    x = np.arange(6, dtype=np.float32)
+    assert tensor.asarray(x, copy=False).address == address_of(x)
+    assert tensor.asarray(x, "float32", device="cpu", copy=False).address == address_of(x)
+    for given in (x, torch.from_numpy(x), tensor.asarray(x)):
+        copied = tensor.asarray(given, copy=True)
+        assert copied.address != address_of(x)
+        copied.numpy()[...] = 7
+        assert x.tolist() == [0, 1, 2, 3, 4, 5]
+    frozen = tensor.from_dlpack(tensor.asarray(x))
+    assert not tensor.asarray(frozen, copy=True).readonly
+    with pytest.raises(SignatureError, match=r"float32\[6\] on cpu needs a copy for dtype=float16"):
+        tensor.asarray(x, "float16", copy=False)
+    with pytest.raises(SignatureError, match="a list of numbers becomes a tensor by a copy"):
+        tensor.asarray([1, 2], copy=False)
+
+
+def test_copy_of_what_is_elsewhere(elsewhere: Elsewhere) -> None:
+    t = tensor.asarray(np.arange(6), device="elsewhere")
+    assert tensor.asarray(t, copy=False) is t
+    copied = tensor.asarray(t, copy=True)
+    assert (copied.device, copied.address != t.address) == ("elsewhere:0", True)
+    assert copied.numpy().tolist() == t.numpy().tolist()
+    with pytest.raises(SignatureError, match="needs a copy for device='cpu'"):
+        tensor.asarray(t, device="cpu", copy=False)
+    with pytest.raises(SignatureError, match="needs a copy for device='elsewhere:0'"):
+        tensor.asarray(np.arange(6), device="elsewhere", copy=False)
+
+
+def test_the_host_may_ask_for_a_devices_elements_through_dlpack(elsewhere: Elsewhere) -> None:
+    t = tensor.asarray(np.arange(6), device="cuda:1")
+
+    class Here:
+        """Asks for the host's copy."""
+
+        def __dlpack__(self, **exchange: Any) -> Any:
+            return t.__dlpack__(dl_device=(1, 0), max_version=(1, 0))
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return 1, 0
+
+    assert np.from_dlpack(Here()).tolist() == [0, 1, 2, 3, 4, 5]
+    with pytest.raises(BufferError, match=r"not on DLPack device \(1, 0\)"):
+        t.__dlpack__(dl_device=(1, 0), copy=False)
+
+
+def test_asarray_converts_as_astype_does() -> None:
+    assert tensor.asarray(np.array([300.0, np.nan, -1.5]), "int16").numpy().tolist() == [300, 0, -1]
+    assert tensor.asarray(np.array([300, -1]), "uint8").numpy().tolist() == [44, 255]
+    assert tensor.asarray(np.array([np.nan, 0.0, 1e-40]), "bool").numpy().tolist() == [True, False, True]
+    # Halfway between two bfloat16, and a little more that float32 drops.
+    assert float(tensor.asarray(np.array([2**62 + 2**54 + 1]), "bfloat16").numpy()[0]) == 2.0**62 + 2.0**55
+    assert tensor.asarray(1 + 2j).dtype.name == "complex64"
+    with pytest.raises(SignatureError, match="complex64 does not convert to float32; take the real part"):
+        tensor.asarray(np.array([1j], np.complex64), "float32")
+    assert tensor.asarray(np.ones((2, 3), np.float32).T, "float16").shape == (3, 2)
+
+
+def test_array_follows_numpys_protocol() -> None:
+    t = tensor.asarray(np.arange(6, dtype=np.float32))
+    assert np.asarray(t, copy=False).ctypes.data == t.address
+    assert np.array(t, copy=True).ctypes.data != t.address
+    with pytest.raises(ValueError, match="copy"):
+        np.asarray(t, dtype=np.float64, copy=False)
+
+
+def test_expanding_keeps_what_is_not_named() -> None:
+    t = tensor.asarray(np.arange(3)).reshape((3, 1))
+    assert t.expand((-1, 4)).numpy().tolist() == [[0] * 4, [1] * 4, [2] * 4]
+    assert t.expand((2, -1, -1)).shape == (2, 3, 1)
