@@ -277,8 +277,11 @@ class Registry:
         fact nobody stated.
         """
         if not isinstance(op, str):
-            # A plan is there only where its module is.
+            from nbx_registry.plan import Plan
             from nbx_registry.plan_price import price_plan
+
+            if not isinstance(op, Plan):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller may give anything
+                raise SignatureError(f"an op is named by a string like 'add' or 'add@1', or it is a plan; not {op!r}")
 
             moved = None if device is None else self._target_of(device)("").device
             return price_plan(op, self.catalog, self._selector, self._target_of(device), moved)
