@@ -28,7 +28,10 @@ hookimpl = pluggy.HookimplMarker(GROUP)
 
 @hookspec
 def nbx_register_dtypes() -> Iterable[DType]:
-    """Dtypes beside the table's. A name already there with other facts is refused."""
+    """Dtypes beside the table's. A name, key or DLPack type already there with other facts is refused.
+
+    The table is the process's: what one registry's plugin adds every registry knows, for as long as the process lives.
+    """
     return ()
 
 

@@ -1,4 +1,4 @@
-"""The adapter for any other object with ``__dlpack__``: taken in as an nbx.Tensor that is only read.
+"""The adapter for any other object with ``__dlpack__``, jax's arrays among them: taken in as an nbx.Tensor, only read.
 
 Results come back as nbx.Tensor, which exports DLPack itself, so that the caller's library takes them without a copy.
 """
