@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from nbx_registry.dtypes import DType
+from nbx_registry.infer import scalar_dtype
 from nbx_registry.launch import BindContext, Launch, ScalarOf
 from nbx_registry.op import Op
 from nbx_registry.rounding import round_to_float
@@ -47,8 +48,14 @@ def launch_of(signature: Signature, function: Callable[..., object]) -> Launch:
     """Return a launch of ``function(memory, *operands)`` over every operand of a signature, in slot order."""
     return Launch(
         function=function,
-        args=tuple(ScalarOf(name, spec.dtype.name) if spec.weak else name for name, spec in signature.slots()),
+        args=tuple(ScalarOf(name, _ctype(signature, name)) if spec.weak else name for name, spec in signature.slots()),
     )
+
+
+def _ctype(signature: Signature, name: str) -> str:
+    """Return how a Python scalar is passed: an integer beside floating tensors, which may be large, as a float."""
+    adopted = scalar_dtype(signature, name)
+    return "float64" if adopted.floating else signature.tensor(name).dtype.name
 
 
 @dataclass(frozen=True)
