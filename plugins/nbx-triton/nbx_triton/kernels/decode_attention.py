@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import triton
 import triton.language as tl
 
+from nbx_registry.contracts.decoding import paged_decode_splits
 from nbx_registry.launch import BindContext, Launch, Scalar
 from nbx_registry.rounding import float_format
 from nbx_triton.compiler import Options
@@ -160,11 +161,6 @@ def reduce_splits(
     tl.store(target, result.to(out.dtype.element_ty), mask=inside)
 
 
-def splits_of(keys: int) -> int:
-    """Return into how many segments ``keys`` keys are cut: the contract's rule, and the workspace's extent."""
-    return max(1, min(triton.cdiv(max(keys, 1), 256), 64))
-
-
 def bind(ctx: BindContext) -> Sequence[Launch]:
     """Bind ``decode_attention``: the partial launch, then the reduction."""
     q, k, v, bias = ctx.signature.tensors
@@ -174,7 +170,7 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
     batch, heads, width = q.shape
     _, kv_heads, keys, v_width = v.shape
     group = heads // kv_heads
-    splits = splits_of(keys)
+    splits = paged_decode_splits(keys)
     segment = triton.cdiv(triton.cdiv(keys, splits), LARGEST_TILE) * LARGEST_TILE
     block_d = max(16, triton.next_power_of_2(width))
     block_dv = max(16, triton.next_power_of_2(v_width))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from nbx_registry.contracts.decoding import splits_rule
 from nbx_registry.kernel import Workspace
 from nbx_triton.specs.common import HALVES, kernel
 
-_SPLITS = "clamp(cdiv(max(T, 1), 256), 1, 64)"
+_SPLITS = splits_rule("T")
 
 KERNELS = (
     kernel(
@@ -60,7 +61,8 @@ KERNELS = (
         "decode_attention_reduce@1",
         "rows",
         "decode_attention:bind_reduce",
-        when=("Dv <= 1024",),
+        # Its sums are in float32.
+        when=("Dv <= 1024", f"dtype in {HALVES}"),
         key=("o.shape", "o.strides", "m.strides", "l.strides", "out.dtype"),
         batch_invariant=True,
         doc="One program adds up the splits of one row, ascending.",
