@@ -11,6 +11,7 @@ import torch
 from running import sign
 
 from nbx_registry import dtypes
+from nbx_registry.call import flat
 from nbx_registry.host.runtime import host_runtime
 from nbx_registry.host.specs import KERNELS
 from nbx_registry.kernel import Kernel
@@ -43,7 +44,7 @@ def run(op: Op | str, *tensors: Any, out: Any = None, kernel: Kernel | None = No
     """Run a kernel on arrays and return its output, or several."""
     program, signature = bind(op, *tensors, kernel=kernel, **attributes)
     outs = [poisoned(spec) for spec in signature.outputs] if out is None else [out]
-    program.run([tensor for tensor in tensors if tensor is not None] + outs, None)
+    program.run([tensor for tensor in flat(tensors) if tensor is not None] + outs, None)
     return outs[0] if len(outs) == 1 else tuple(outs)
 
 

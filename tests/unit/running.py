@@ -15,8 +15,10 @@ from nbx_registry.spec import TensorSpec, parse
 OPS = {op.name: op for op in ALL}
 
 
-def spec_of(value: Any) -> TensorSpec | None:
-    """Return the spec of an array, a spec string, or a Python scalar (weak); None for None."""
+def spec_of(value: Any) -> Any:
+    """Return the spec of an array, a spec string, or a Python scalar (weak); None for None, a tuple for a list."""
+    if isinstance(value, list):
+        return tuple(map(spec_of, value))
     if value is None or isinstance(value, TensorSpec):
         return value
     if isinstance(value, str):
