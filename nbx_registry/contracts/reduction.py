@@ -201,19 +201,13 @@ def infer_max(signature: Signature) -> TensorSpec:
     return _chosen(signature, x.dtype)
 
 
-def magnitude_max(signature: Signature, x: Array, *, axis: tuple[int, ...] | None, keepdims: bool) -> Array:
-    """Return 0: comparisons round nothing."""
-    return np.zeros(signature.outputs[0].shape)
-
-
 @op(
     "max@1(x: T[*X], *, axis: int[]? = None, keepdims: bool = False) -> T[*Y]",
     require="x.dtype != complex64",
     infer=infer_max,
     cost=cost_sum,
-    accumulation=TERMS,
-    magnitude=magnitude_max,
     ulp=0,
+    signed_zeros=False,
 )
 def max(x: Array, *, axis: tuple[int, ...] | None, keepdims: bool) -> Array:
     """Find the largest element along one axis, several, or all.
