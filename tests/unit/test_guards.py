@@ -1,0 +1,95 @@
+"""What depends on values: exponents below zero, and Python integers that no dtype holds, are refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nbx_registry as nbx
+import nbx_simulated.plugin
+from nbx_registry.registry import set_default
+
+Put = Callable[[np.ndarray], Any]
+
+
+@pytest.fixture(scope="module")
+def reg() -> Iterator[nbx.Registry]:
+    loaded = nbx.load(plugins=[nbx_simulated.plugin], require="any")
+    before = set_default(loaded)
+    yield loaded
+    set_default(before)
+
+
+def tensor(x: np.ndarray, place: str) -> Any:
+    return x if place == "numpy" else nbx.asarray(x, device=place)
+
+
+def array(x: Any) -> np.ndarray:
+    return x if isinstance(x, np.ndarray) else x.numpy()
+
+
+@pytest.mark.parametrize("place", ["numpy", "cpu", "sim:0"])
+def test_a_negative_python_exponent_of_integers_is_refused_everywhere(reg: nbx.Registry, place: str) -> None:
+    x = tensor(np.array([2, 3, -5], np.int32), place)
+    for _ in range(2):
+        assert array(reg.call("pow", x, 3)).tolist() == [8, 27, -125]
+        with pytest.raises(nbx.SignatureError, match="pow: e holds -2, below 0; nothing was written"):
+            reg.call("pow", x, -2)
+    np.testing.assert_allclose(array(reg.call("pow", tensor(np.array([2.0, 4.0]), place), -2)), [0.25, 0.0625])
+
+
+@pytest.mark.parametrize("place", ["numpy", "cpu"])
+@pytest.mark.parametrize("dtype", ["int8", "int64"])
+def test_negative_exponents_on_the_host_are_refused(reg: nbx.Registry, place: str, dtype: str) -> None:
+    x, good, bad = (np.array(each, dtype) for each in ([2, 3], [0, 4], [0, -1]))
+    out = np.full(2, 77, dtype)
+    assert array(reg.call("pow", tensor(x, place), tensor(good, place))).tolist() == [1, 81]
+    with pytest.raises(nbx.SignatureError, match="e holds -1, below 0"):
+        reg.call("pow", x, bad, out=out)
+    assert out.tolist() == [77, 77]
+    with pytest.raises(nbx.SignatureError, match="e holds -1, below 0"):
+        reg.call("pow", 2, tensor(bad, place))
+    bound = reg.bind("pow", x, good, out=out)
+    bound()
+    assert out.tolist() == [1, 81]
+    good[1] = -4
+    with pytest.raises(nbx.SignatureError, match="e holds -4, below 0"):
+        bound()
+    assert reg.call("pow", np.zeros(0, dtype), np.zeros(0, dtype)).shape == (0,)
+
+
+def test_integers_of_four_bits_are_looked_at_too(reg: nbx.Registry) -> None:
+    x = nbx.asarray(np.array([2, 3], np.int8), dtype="int4")
+    with pytest.raises(nbx.SignatureError, match="e holds -1, below 0"):
+        reg.call("pow", x, nbx.asarray(np.array([1, -1], np.int8), dtype="int4"))
+
+
+@pytest.mark.parametrize("place", ["numpy", "cpu", "sim:0"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+def test_an_integer_beyond_float64_is_refused_and_one_within_rounds(reg: nbx.Registry, place: str, dtype: str) -> None:
+    if place == "numpy" and dtype == "bfloat16":
+        place = "cpu"
+    x = tensor(np.array([1.0, -0.5], np.float64 if dtype == "float64" else np.float32), place)
+    if dtype == "bfloat16":
+        x = nbx.asarray(np.array([1.0, -0.5], np.float32), dtype="bfloat16", device=place)
+    largest = 2**1024 - 2**970 - 1
+    for good in (10**300, largest, -largest):
+        found = array(reg.call("multiply", x, good)).astype(np.float64)
+        np.testing.assert_array_equal(np.isinf(found), np.full(2, dtype != "float64"))
+    for bad, told in ((2**1024 - 2**970, "of 1024 bits"), (-(10**5000), "of 16610 bits")):
+        for _ in range(2):
+            with pytest.raises(nbx.SignatureError, match=f"the Python integer {told} is outside the range of {dtype}"):
+                reg.call("multiply", x, bad)
+
+
+def test_an_integer_beyond_float64_beside_a_scalar_of_numpy(reg: nbx.Registry) -> None:
+    with pytest.raises(nbx.SignatureError, match="of 1329 bits is outside the range of float32"):
+        reg.call("add", np.float32(2), 10**400)
+    for op in ("pow", "maximum", "where", "clip"):
+        x = np.ones(3, np.float32)
+        args = (np.ones(3, bool), x) if op == "where" else (x,)
+        with pytest.raises(nbx.SignatureError, match="of 1329 bits is outside the range of float32"):
+            reg.call(op, *args, 10**400)
