@@ -9,7 +9,7 @@ import mpmath
 import numpy as np
 import torch
 from independent import BFLOAT16, TORCH, Comparer, as_torch, independent, special, wide
-from running import values
+from running import sign, values
 from torch.nn import functional
 
 from nbx_sdm.contracts import wy_solve
@@ -282,6 +282,82 @@ def embeddings(compare: Comparer) -> None:
             compare(compare.oracle("embedding", w, index), theirs, "torch", rtol=0)
     w = values((3, 2), "float32").astype(BFLOAT16)
     compare(compare.oracle("embedding", w, np.array([2, 0])), wide(w)[[2, 0]], "torch", rtol=0)
+
+
+@independent("pixel_unshuffle@1")
+def unshuffles(compare: Comparer) -> None:
+    for dtype, r, (height, width) in itertools.product(ANY, [1, 2, 3], [(3, 5), (1, 1), (4, 2)]):
+        x = values((2, 3, height * r, width * r), dtype)
+        compare(compare.oracle("pixel_unshuffle", x, r=r), functional.pixel_unshuffle(wide(x), r), "torch", rtol=0)
+
+
+@independent("broadcast_to@1")
+def broadcasts(compare: Comparer) -> None:
+    shapes = [((3, 1), (3, 5)), ((1, 5), (2, 3, 5)), ((), (2, 3)), ((2, 3), (2, 3)), ((1, 3), (0, 3)), ((0, 1), (0, 4))]
+    for dtype, (shape, target) in itertools.product(ANY, shapes):
+        x = values(shape, dtype)
+        compare(compare.oracle("broadcast_to", x, shape=target), wide(x).expand(target), "torch", rtol=0)
+    x = values((2, 1), "float32").astype(BFLOAT16)
+    compare(compare.oracle("broadcast_to", x, shape=(2, 3), copy=True), wide(x).expand(2, 3), "torch", rtol=0)
+
+
+@independent("concat@1")
+def joins(compare: Comparer) -> None:
+    def both(arrays: list[np.ndarray], axis: int | None) -> None:
+        theirs = torch.cat(
+            [wide(x).reshape(-1) for x in arrays] if axis is None else list(map(wide, arrays)), axis or 0
+        )
+        compare(compare.oracle("concat", arrays, axis=axis), theirs, "torch", rtol=0)
+
+    shapes = [(0, (2, 3, 5), (4, 3, 5)), (1, (2, 3, 5), (2, 1, 5)), (-1, (2, 3, 5), (2, 3, 0)), (None, (2, 3), (4,))]
+    for dtype, (axis, *parts) in itertools.product(ANY, shapes):
+        both([values(shape, dtype, seed) for seed, shape in enumerate([*parts, parts[0]])], axis)
+    pairs = [("float16", "float32"), ("bfloat16", "float64"), ("float32", "complex64"), ("float16", "float64")]
+    for first, second in [*pairs, ("int8", "int32"), ("uint8", "int8"), ("int16", "uint8")]:
+        arrays = [values((3, 4), first, 1), values((2, 4), second, 2)]
+        both(arrays, 0)
+        signature = sign("concat", arrays)
+        assert signature.outputs[0].dtype.name == str(torch.promote_types(TORCH[first], TORCH[second]))[6:]
+    both([values((3,), "int8")], 0)
+    both([np.array(2.5), np.ones((2, 2))], None)
+
+
+@independent("take@1")
+def picks(compare: Comparer) -> None:
+    for dtype, index_dtype, axis, count in itertools.product(ANY, ["int32", "int64"], [0, 1, -1], [0, 1, 9]):
+        x = values((5, 7, 3), dtype)
+        indices = np.random.default_rng(1).integers(0, x.shape[axis], count).astype(index_dtype)
+        theirs = torch.index_select(wide(x), axis, torch.from_numpy(indices))
+        compare(compare.oracle("take", x, indices, axis=axis), theirs, "torch", rtol=0)
+    x = values((5,), "float32").astype(BFLOAT16)
+    compare(compare.oracle("take", x, np.array([4, 0, 4])), wide(x)[[4, 0, 4]], "torch", rtol=0)
+
+
+@independent("topk@1")
+def bests(compare: Comparer) -> None:
+    def both(x: np.ndarray, k: int, axis: int, largest: bool) -> None:
+        # torch.topk leaves the order of equal elements open; its stable sort does not.
+        number = wide(x).to(torch.int64) if x.dtype == bool else wide(x)
+        found = torch.sort(number, dim=axis, descending=largest, stable=True)
+        indices = found.indices.narrow(axis, 0, k)
+        values, places = compare.oracle("topk", x, k=k, axis=axis, largest=largest)
+        compare(places, indices, "torch", rtol=0)
+        compare(values, wide(x).gather(axis, indices), "torch", rtol=0)
+        theirs = torch.topk(number, k, axis, largest).values
+        # Of zeros of both signs torch.topk names either.
+        compare(values + 0, theirs + 0, "torch", rtol=0)
+
+    for dtype, (axis, k), largest in itertools.product(
+        [*FLOATS, "bool", "int8", "int64", "uint8"], [(0, 0), (0, 5), (1, 3), (-1, 2)], [True, False]
+    ):
+        x = values((5, 7, 3), dtype, scale=2)
+        both(x if dtype not in FLOATS else np.rint(x.astype(np.float64)).astype(x.dtype), k, axis, largest)
+    for dtype, largest in itertools.product(FLOATS, [True, False]):
+        both(special(dtype)[np.random.default_rng(3).integers(0, 14, (20, 40))], 33, 1, largest)
+    for dtype in ("uint64", "int4", "uint4"):
+        x = values((4, 9), dtype)
+        expected = [sorted(range(9), key=lambda i, row=row: (-int(row[i]), i))[:4] for row in x.tolist()]
+        compare(compare.oracle("topk", x, k=4)[1], expected, "Python", rtol=0)
 
 
 @independent("sdm::wy_solve@1")
