@@ -5,6 +5,9 @@ In a page, the Python blocks run in order in one namespace. A block that cannot 
 a comment states (``# exits 3``), and print what follows it up to the next ``$``, where ``...`` stands for anything.
 The commands of a page run in order with one folder of the user's, into which a ``yaml`` block goes whose first line is
 the path of a device file: ``# acme/one.yml``.
+
+`WALKED` is followed as its reader does, in a shell: any command is run, and a block whose first line is a path
+(``# nbx-acme/pyproject.toml``) must stand in that file, or becomes it.
 """
 
 import doctest
@@ -12,7 +15,11 @@ import logging
 import os
 import re
 import shlex
-from collections.abc import Iterator
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,12 +36,14 @@ GENERATED = ROOT / "docs/reference/ops"
 """Where the site's pages of ops lie, which no file in the repository holds."""
 PATTERNS = ("*.md", "docs/**/*.md", "*/README.md", "plugins/*/README.md")
 PAGES = sorted({page for pattern in PATTERNS for page in ROOT.glob(pattern) if ".venv" not in page.parts})
+WALKED = ROOT / "docs/how-to/write-a-plugin.md"
 READ_ONLY = {"text", "yaml", "toml", "json", "mermaid"}
 """Languages of blocks that nothing executes."""
 
 _FENCE = re.compile(r"^```(?P<info>[^\n]*)\n(?P<body>.*?)^```\s*$", re.MULTILINE | re.DOTALL)
 _EXITS = re.compile(r"\s+# exits (\d+)\s*$")
 _DEVICE_FILE = re.compile(r"# ([a-z0-9-]+/[a-z0-9.-]+\.yml)\n")
+_FILE = re.compile(r"# (nbx-acme/\S+?)(, at its end)?\n(?P<body>.*)", re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")
 
 
@@ -87,7 +96,9 @@ def test_every_block_has_a_language_that_something_checks(page: Path) -> None:
             why_not(block)
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if any(b.language == "python" for b in blocks(p))], ids=name)
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if p != WALKED and any(b.language == "python" for b in blocks(p))], ids=name
+)
 def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NBX_CONFIG_DIR", str(tmp_path))
@@ -100,6 +111,7 @@ def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.Monke
 
 CONSOLE = {page: [b for b in blocks(page) if b.language in ("console", "yaml")] for page in PAGES}
 CONSOLE = {page: found for page, found in CONSOLE.items() if any(b.language == "console" for b in found)}
+del CONSOLE[WALKED]
 
 
 @pytest.mark.parametrize("page", CONSOLE, ids=name)
@@ -119,12 +131,81 @@ def test_commands_exit_and_print_as_stated(page: Path, tmp_path: Path, monkeypat
                 continue
             ran = CliRunner().invoke(main, shlex.split(command)[1:])
             assert ran.exit_code == code, f"line {block.line}: {command}\n{ran.output}"
-            if output.strip():
-                flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-                checker = doctest.OutputChecker()
-                example = doctest.Example(command, output)
-                difference = checker.output_difference(example, ran.output, flags)
-                assert checker.check_output(output, ran.output, flags), difference
+            check_output(command, output, ran.output)
+
+
+def check_output(command: str, stated: str, got: str) -> None:
+    if stated.strip():
+        flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+        checker = doctest.OutputChecker()
+        difference = checker.output_difference(doctest.Example(command, stated), got, flags)
+        assert checker.check_output(stated, got, flags), difference
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Callable[[list[str] | str], subprocess.CompletedProcess[str]]:
+    """Runs commands in an environment of their own over this one: what is installed there is nowhere else."""
+    bin = tmp_path / "venv" / "bin"
+    venv.create(bin.parent, symlinks=True)
+    python, here = bin / "python", sysconfig.get_path("purelib")
+    (site,) = bin.parent.glob("lib/python*/site-packages")
+    (site / "outer.pth").write_text(f"import site; site.addsitedir({here!r})\n", "utf-8")
+    # No index is asked: what the plugin depends on is here.
+    pip = f"{sys.executable} -m pip --python {python} --disable-pip-version-check"
+    scripts = {
+        "pip": f'{pip} "$@" --quiet --no-build-isolation --no-deps',
+        "nbx": f"""{python} -c 'from nbx_registry.cli import main; main()' "$@\"""",
+        "pytest": f'{python} -m pytest -p no:cacheprovider "$@"',
+    }
+    for command, script in scripts.items():
+        (bin / command).write_text(f"#!/bin/sh\nexec {script}\n", "utf-8")
+        (bin / command).chmod(0o755)
+    environment = {
+        **os.environ,
+        "PATH": f"{bin}{os.pathsep}{os.environ['PATH']}",
+        "COLUMNS": "100",
+        "NBX_CONFIG_DIR": str(tmp_path / "config"),
+    }
+    work = tmp_path / "work"
+    work.mkdir()
+
+    def run(command: list[str] | str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command,
+            shell=isinstance(command, str),
+            cwd=work,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+
+    return run
+
+
+def test_the_page_on_writing_a_plugin_writes_one(
+    shell: Callable[[list[str] | str], subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    for block in blocks(WALKED):
+        where = f"line {block.line}"
+        if block.language == "console":
+            for command, code, output in commands(block):
+                ran = shell(command)
+                assert ran.returncode == code, f"{where}: {command}\n{ran.stdout}"
+                check_output(command, output, ran.stdout)
+        elif file := _FILE.match(block.body):
+            path = tmp_path / "work" / file[1]
+            if file[2]:
+                path.write_text(path.read_text("utf-8") + file["body"], "utf-8")
+            elif path.exists():
+                assert file["body"] in path.read_text("utf-8"), f"{where}: {file[1]} is otherwise"
+            else:
+                path.write_text(file["body"], "utf-8")
+        else:
+            assert block.language == "python", f"{where}: a block that nothing executes"
+            ran = shell([str(tmp_path / "venv" / "bin" / "python"), "-W", "error", "-c", block.body])
+            assert ran.returncode == 0, f"{where}: {ran.stdout}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
