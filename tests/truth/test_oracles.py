@@ -8,6 +8,7 @@ import cache_truth
 import convolution_truth
 import creation_truth
 import elementwise_truth
+import exponential_truth
 import fourier_truth
 import network_truth
 import pytest
@@ -25,6 +26,7 @@ MODULES = (
     convolution_truth,
     creation_truth,
     elementwise_truth,
+    exponential_truth,
     fourier_truth,
     network_truth,
     quantized_truth,
