@@ -7,7 +7,7 @@ that are no padding, and division by the Euclidean norm (Sentence-BERT: Reimers 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -81,7 +81,7 @@ class MiniLM:
         batch, heads, tokens, width = x.shape
         return nbx.ops.permute_dims(x, axes=(0, 2, 1, 3), copy=True).reshape((batch, tokens, heads * width))
 
-    def _linear(self, x: Array, name: str, activation: str | None = None) -> Array:
+    def _linear(self, x: Array, name: str, activation: Literal["gelu"] | None = None) -> Array:
         return nbx.ops.linear(x, self.weights[f"{name}.weight"], self.weights[f"{name}.bias"], activation=activation)
 
     def _norm(self, x: Array, name: str) -> Array:
