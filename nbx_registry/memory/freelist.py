@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-CHUNK = 128
+CHUNK = 64
 """Free blocks in a row that share one note of their largest; twice as many are split."""
 
 
@@ -40,9 +40,9 @@ class FreeList:
         """Take the lowest address with room for ``size``, which is above 0; -1 where that would pass ``limit``."""
         for row, largest in enumerate(self._largest):
             if largest >= size:
-                sizes = self._sizes[row]
-                position = next(n for n, free in enumerate(sizes) if free >= size)
-                return self._cut(row, position, size)
+                for position, free in enumerate(self._sizes[row]):
+                    if free >= size:
+                        return self._cut(row, position, size)
         start = self.top
         if limit is not None and start + size > limit:
             return -1
