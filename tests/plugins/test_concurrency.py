@@ -144,11 +144,11 @@ def test_the_first_use_of_the_process_registry_makes_one(registry):
     assert isinstance(default(), Registry)
 
 
-def test_processes_agree():
+def test_processes_agree(acme_folder):
     script = textwrap.dedent(
         f"""
         import sys
-        sys.path[:0] = {[str(HERE), str(HERE / "nbx-simulated"), str(HERE / "nbx-acme")]!r}
+        sys.path[:0] = {[str(HERE), str(HERE / "nbx-simulated"), str(acme_folder)]!r}
         import test_concurrency
         print(test_concurrency.digest())
         """
