@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from nbx_registry import dtypes, expr
+from nbx_registry.choice import Choice
 from nbx_registry.composite import Operand, Step, Traced
 from nbx_registry.errors import NbxError, OutOfMemory, PluginFault
 from nbx_registry.interop.memory import address_of, array_at
@@ -16,7 +17,6 @@ from nbx_registry.kernel import Workspace
 from nbx_registry.launch import BindContext, Launch, ScalarOf, View
 from nbx_registry.memory.allocation import allocate
 from nbx_registry.runtime import Buffer, LiveDevice, Program, Runtime, Slot
-from nbx_registry.selection import Choice
 from nbx_registry.signature import Signature
 from nbx_registry.spec import MAX_EXTENT, TensorSpec
 from nbx_registry.target import Target, load
@@ -73,7 +73,10 @@ class BoundProgram:
         if self.runtime is None or self.live is None:
             return []
         runtime, index = self.runtime, self.live.index
-        return [allocate(runtime, index, slot.spec.nbytes, stream) for slot in self.workspace]
+        # An array holds one element of less than a byte in each.
+        array = runtime.operands == "array"
+        sizes = [s.spec.size * s.spec.dtype.itemsize if array else s.spec.nbytes for s in self.workspace]
+        return [allocate(runtime, index, nbytes, stream) for nbytes in sizes]
 
     def operands(self, arguments: Sequence[Any], workspace: Sequence[Buffer] = ()) -> list[Any]:
         """Complete the operands of parameters and outputs with those of workspace and derived slots."""

@@ -123,7 +123,10 @@ def shared() -> list[tuple[Op, Callable[..., Any]]]:
         function = getattr(strict, name, None) or getattr(strict.linalg, name, None)
         required = [param for param in op.tensors if not param.optional]
         attributes = [attribute for attribute in op.attributes if attribute.default is REQUIRED]
-        if function and 1 <= len(required) <= 2 and not attributes and not any(p.is_list for p in required):
+        # Indices are of fewer dtypes than the standard has integers: int32 and int64.
+        indexed = any(high is not None for _, high in op.index_bounds.values())
+        apart = attributes or indexed or any(p.is_list for p in required)
+        if function and 1 <= len(required) <= 2 and not apart:
             found.append((op, function))
     return found
 
