@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given
+from making import plugin
 
 import nbx_registry as nbx
 from nbx_registry import dtypes, tensor, views
@@ -18,6 +19,8 @@ from nbx_registry.dtypes import DType
 from nbx_registry.errors import SignatureError, SpecError
 from nbx_registry.interop.memory import address_of, array_at
 from nbx_registry.interop.packed import elements_per_byte, pack, unpack
+from nbx_registry.kernel import Kernel
+from nbx_registry.op import op
 
 PACKED = [name for name, dtype in dtypes.TABLE.items() if dtype.bits < 8]
 NUMBERS = {"int4": range(-8, 8), "uint4": range(16), "float4_e2m1fn": (0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -6)}
@@ -233,3 +236,25 @@ def test_torch_and_cupy_have_no_packed_dtypes_of_ours(reg: nbx.Registry) -> None
         reg.call("astype", torch.arange(3), dtype="int4")
     with pytest.raises(SignatureError, match=r"torch\.float4_e2m1fn_x2, which torch packs.*nbx\.Tensor"):
         reg.call("astype", torch.empty(3, dtype=torch.float4_e2m1fn_x2), dtype="float32")
+
+
+def test_a_composite_may_go_through_packed_elements() -> None:
+    @op("made::through@1(x: F[N]) -> F[N]")
+    def through(x: Any) -> Any:
+        """Clamp to int4 and back."""
+        return np.clip(np.trunc(x), -8, 7)
+
+    def composed(trace: Any, x: Any) -> Any:
+        return trace.call("astype", trace.call("astype", x, dtype="int4", saturate=True), dtype="float32")
+
+    kernel = Kernel(
+        id="made/through/composed",
+        op="made::through@1",
+        backend="composite",
+        runtimes=(),
+        bind=composed,
+        parts=("astype@1",),
+    )
+    reg = nbx.load(plugins=[plugin("made", ops=[through], kernels=[kernel])], require="any")
+    x = np.linspace(-20, 20, 10_007).astype(np.float32)
+    assert reg.call("made::through", x).tolist() == np.clip(np.trunc(x), -8, 7).tolist()
