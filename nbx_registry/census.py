@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import overload
 
 from nbx_registry.catalog import Catalog
+from nbx_registry.choice import Choice
 from nbx_registry.decision import Decision
 from nbx_registry.plan import Plan
 from nbx_registry.planentry import PlanEntry
-from nbx_registry.selection import Choice, Selector
+from nbx_registry.selection import Selector
 from nbx_registry.signature import Signature
 from nbx_registry.target import Target
 

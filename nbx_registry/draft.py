@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from nbx_registry.call import flat
 from nbx_registry.catalog import Catalog
+from nbx_registry.choice import Choice
 from nbx_registry.composite import Looks, Traced, operand, spec_of
 from nbx_registry.errors import NbxError, SignatureError
 from nbx_registry.interop.base import alignment
@@ -14,7 +15,6 @@ from nbx_registry.plan import Plan, Step, Value
 from nbx_registry.planentry import PlanEntry
 from nbx_registry.program import build
 from nbx_registry.programs import Programs
-from nbx_registry.selection import Choice
 from nbx_registry.signature import Signature
 from nbx_registry.spec import TensorSpec, parse
 from nbx_registry.target import Target

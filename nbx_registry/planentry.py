@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from nbx_registry import digest, dtypes
 from nbx_registry.catalog import Catalog
+from nbx_registry.choice import Choice
 from nbx_registry.dtypes import DType
 from nbx_registry.errors import NbxError, SignatureError
 from nbx_registry.jsonfile import Reader
@@ -18,7 +19,6 @@ from nbx_registry.kernel import Kernel
 from nbx_registry.op import Op
 from nbx_registry.policy import REQUIRE
 from nbx_registry.program import workspace_of
-from nbx_registry.selection import Choice
 from nbx_registry.signature import Operand, Signature
 from nbx_registry.spec import TensorSpec, contiguous_strides, parse
 from nbx_registry.target import Target

@@ -7,12 +7,13 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from nbx_registry.catalog import Catalog
+from nbx_registry.choice import Choice
 from nbx_registry.counters import Counter, Counters
 from nbx_registry.decision import Decision
 from nbx_registry.errors import NbxError, PluginFault, Refused
 from nbx_registry.kernel import Kernel
 from nbx_registry.program import BoundProgram, build
-from nbx_registry.selection import Choice, Selector
+from nbx_registry.selection import Selector
 from nbx_registry.signature import Signature
 from nbx_registry.target import Target
 

@@ -4,7 +4,7 @@ For every kernel, in this order: blocked, pinned away, another kind of runtime, 
 its conditions, whether its toolkit is here, and last what has been checked about it. So EVIDENCE means "would run, had
 it been checked".
 
-What dtypes, ranks, the device and the policy settle is settled once (`_Settled`) and kept in a bounded table; only
+What dtypes, ranks, the device and the policy settle is settled once (`Settled`) and kept in a bounded table; only
 conditions on sizes and layouts are looked at again for a new signature of known kind.
 """
 
@@ -13,13 +13,23 @@ from __future__ import annotations
 import threading
 import traceback
 from collections import OrderedDict
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from functools import partial
 
 from nbx_registry import digest
 from nbx_registry.catalog import Catalog
-from nbx_registry.composite import Expansion, expand
+from nbx_registry.choice import (
+    LEVELS,
+    SPECIFICITY,
+    Choice,
+    Entry,
+    Order,
+    Settled,
+    by_time,
+    candidate,
+    not_tuned,
+    tuned_choice,
+)
+from nbx_registry.composite import expand
 from nbx_registry.conditions import Conditions, compile_conditions
 from nbx_registry.decision import NO_EVIDENCE, Candidate, Decision, Evidence, Fault, Refusal
 from nbx_registry.device import Device
@@ -33,12 +43,6 @@ from nbx_registry.signature import Signature
 from nbx_registry.suggestions import hints
 from nbx_registry.target import Target
 
-_Order = tuple[int, int, int, str]
-"""What kernels are ordered by, least first: evidence, specificity, preference, id."""
-
-_LEVELS = {"here": 0, "elsewhere": 1, "built": 2, "none": 3}
-_SPECIFICITY = {"arch": 0, "fact": 1, "nothing": 2}
-_SPECIFIC_WORDS = {"arch": "names an arch or capability", "fact": "names a device fact", "nothing": ""}
 _HOST = "host/cpu"
 _NOT_ASKED = ("BLOCKED", "NOT_PINNED")
 """Codes of kernels that were not looked at, because the caller said so."""
@@ -48,45 +52,6 @@ COMPOSED_LIMIT = 1024
 """How many traced composites, one a signature, are remembered."""
 
 
-@dataclass(eq=False, slots=True)
-class Choice:
-    """A kernel that may run, and what is needed to bind it."""
-
-    kernel: Kernel
-    plugin: str
-    """Who brought it."""
-    evidence: Evidence
-    settings: Mapping[str, object]
-    tuned: TunedEntry | None = None
-    expansion: Expansion | None = None
-    parts: tuple[Choice, ...] = ()
-
-
-@dataclass(slots=True)
-class _Entry:
-    """One kernel, as far as the static kind of a signature settles it."""
-
-    kernel: Kernel
-    plugin: str
-    conditions: Conditions | None = None
-    refusal: Refusal | None = None
-    """Settled: it cannot run any signature of this kind."""
-    late: Refusal | None = None
-    """Settled, but told only if every condition holds: runtime, toolkit, evidence."""
-    evidence: Evidence = NO_EVIDENCE
-    fault: Fault | None = None
-    order: _Order = (9, 9, 0, "")
-
-
-@dataclass(slots=True)
-class _Settled:
-    entries: list[_Entry]
-    """By kernel id."""
-    open: list[_Entry] = field(default_factory=list[_Entry])
-    """Those without refusal or fault, best first; composites last."""
-    faulty: bool = False
-
-
 class Selector:
     """Decides over one catalog."""
 
@@ -94,7 +59,7 @@ class Selector:
         self._catalog = catalog
         self._conditions: dict[str, Conditions | Fault] = {}
         self._digests = digest.SourceDigests()
-        self._settled: OrderedDict[tuple[object, ...], _Settled] = OrderedDict()
+        self._settled: OrderedDict[tuple[object, ...], Settled] = OrderedDict()
         self._composed: OrderedDict[tuple[object, ...], Choice | Refusal | Fault] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -108,7 +73,7 @@ class Selector:
         settled = self._settle(signature, target, require, pin)
         if settled.faulty:
             return None
-        best: tuple[_Order, Choice] | None = None
+        best: tuple[Order, Choice] | None = None
         timed: list[tuple[float, str, Choice]] = []
         for entry in settled.open:
             conditions = entry.conditions
@@ -119,7 +84,7 @@ class Selector:
                 if entry.kernel.backend != "composite":
                     tuned = self._tuned(entry.kernel, conditions, signature, target)
                     if tuned is not None:
-                        timed.append((tuned.seconds, entry.kernel.id, _tuned_choice(entry, tuned)))
+                        timed.append((tuned.seconds, entry.kernel.id, tuned_choice(entry, tuned)))
                         best = best or (entry.order, timed[-1][2])
                     elif best is None and require != "tuned":
                         best = (entry.order, Choice(entry.kernel, entry.plugin, entry.evidence, entry.kernel.defaults))
@@ -133,7 +98,7 @@ class Selector:
             if isinstance(outcome, Fault):
                 return None
             if isinstance(outcome, Choice):
-                order = (_LEVELS[outcome.evidence.level], *entry.order[1:])
+                order = (LEVELS[outcome.evidence.level], *entry.order[1:])
                 if best is None or order < best[0]:
                     best = (order, outcome)
         if best is None:
@@ -147,7 +112,7 @@ class Selector:
         """Return the whole decision: every kernel of the op, accepted or refused with its reason."""
         settled = self._settle(signature, target, require, pin)
         faults: list[Fault] = []
-        accepted: list[tuple[_Order, _Entry, Choice]] = []
+        accepted: list[tuple[Order, Entry, Choice]] = []
         refused: list[Candidate] = []
         for entry in settled.entries:
             outcome = self._judge(entry, signature, target, require, within)
@@ -166,9 +131,9 @@ class Selector:
                     )
                 )
             else:
-                accepted.append(((_LEVELS[outcome.evidence.level], *entry.order[1:]), entry, outcome))
+                accepted.append(((LEVELS[outcome.evidence.level], *entry.order[1:]), entry, outcome))
         # Ids differ, so nothing behind them is compared.
-        accepted = _by_time(sorted(accepted, key=lambda one: one[0]))
+        accepted = by_time(sorted(accepted, key=lambda one: one[0]))
         chosen = accepted[0][2].kernel.id if accepted else None
         if faults and chosen is not None:
             # A composite that could not have been chosen anyhow is not traced for a call, so its fault is only told.
@@ -181,7 +146,7 @@ class Selector:
             require=require,
             pin=pin,
             chosen=chosen,
-            candidates=(*(_candidate(entry, choice, pin) for _, entry, choice in accepted), *refused),
+            candidates=(*(candidate(entry, choice, pin) for _, entry, choice in accepted), *refused),
             faults=tuple(faults),
             hints=() if accepted else self._hints(target),
         )
@@ -200,7 +165,7 @@ class Selector:
     # One kernel.
 
     def _judge(
-        self, entry: _Entry, signature: Signature, target: Target, require: str, within: tuple[str, ...]
+        self, entry: Entry, signature: Signature, target: Target, require: str, within: tuple[str, ...]
     ) -> Choice | Refusal | Fault:
         if entry.fault is not None:
             return entry.fault
@@ -215,15 +180,15 @@ class Selector:
                 return self._compose(entry, signature, target, require, within)
             tuned = self._tuned(entry.kernel, entry.conditions, signature, target)
             if require == "tuned" and tuned is None:
-                return _not_tuned(entry.kernel, entry.conditions.key(signature, target.device))
+                return not_tuned(entry.kernel, entry.conditions.key(signature, target.device))
         except NbxError as error:
             return self._fault(entry.kernel, error)
         if tuned is not None:
-            return _tuned_choice(entry, tuned)
+            return tuned_choice(entry, tuned)
         return Choice(entry.kernel, entry.plugin, entry.evidence, entry.kernel.defaults)
 
     def _compose(
-        self, entry: _Entry, signature: Signature, target: Target, require: str, within: tuple[str, ...]
+        self, entry: Entry, signature: Signature, target: Target, require: str, within: tuple[str, ...]
     ) -> Choice | Refusal | Fault:
         """Return what comes of a composite; remembered, or one made of composites would be traced at every level."""
         key = (entry.kernel.id, signature.key, target, require, within)
@@ -237,7 +202,7 @@ class Selector:
         return found
 
     def _compose_anew(
-        self, entry: _Entry, signature: Signature, target: Target, require: str, within: tuple[str, ...]
+        self, entry: Entry, signature: Signature, target: Target, require: str, within: tuple[str, ...]
     ) -> Choice | Refusal | Fault:
         kernel = entry.kernel
         if kernel.id in within:
@@ -293,7 +258,7 @@ class Selector:
 
     def _way(
         self,
-        entry: _Entry,
+        entry: Entry,
         refusal: Refusal,
         signature: Signature,
         target: Target,
@@ -306,7 +271,7 @@ class Selector:
         """
         ways = [refusal.would_run_if]
         if refusal.code in _NOT_ASKED:
-            asked = _Entry(entry.kernel, entry.plugin)
+            asked = Entry(entry.kernel, entry.plugin)
             self._examine(asked, signature, target, require)
             outcome = self._judge(asked, signature, target, require, within)
             if isinstance(outcome, Choice):
@@ -329,7 +294,7 @@ class Selector:
 
     # What a kind of signature settles.
 
-    def _settle(self, signature: Signature, target: Target, require: str, pin: str | None) -> _Settled:
+    def _settle(self, signature: Signature, target: Target, require: str, pin: str | None) -> Settled:
         check_require(require)
         key = (signature.op.id, signature.kind, target, require, pin)
         found = self._settled.get(key)
@@ -341,13 +306,13 @@ class Selector:
                 self._settled[key] = found
         return found
 
-    def _settle_anew(self, signature: Signature, target: Target, require: str, pin: str | None) -> _Settled:
+    def _settle_anew(self, signature: Signature, target: Target, require: str, pin: str | None) -> Settled:
         op = signature.op
         kernels = self._catalog.by_op.get(op.id, ())
         if pin is not None and all(kernel.id != pin for kernel in kernels):
             known = self._catalog.kernel(pin)
             raise SignatureError(f"kernel={pin!r} implements {known.op}, not {op.id}")
-        settled = _Settled([self._entry(kernel, signature, target, require, pin) for kernel in kernels])
+        settled = Settled([self._entry(kernel, signature, target, require, pin) for kernel in kernels])
         settled.faulty = any(entry.fault is not None for entry in settled.entries)
         settled.open = sorted(
             (e for e in settled.entries if e.refusal is None and e.fault is None),
@@ -355,8 +320,8 @@ class Selector:
         )
         return settled
 
-    def _entry(self, kernel: Kernel, signature: Signature, target: Target, require: str, pin: str | None) -> _Entry:
-        entry = _Entry(kernel, self._catalog.owners[kernel.id])
+    def _entry(self, kernel: Kernel, signature: Signature, target: Target, require: str, pin: str | None) -> Entry:
+        entry = Entry(kernel, self._catalog.owners[kernel.id])
         if kernel.id in self._catalog.blocked:
             entry.refusal = Refusal(
                 code="BLOCKED", reason="blocked by the caller", would_run_if=f"{kernel.id} is left out of block="
@@ -370,7 +335,7 @@ class Selector:
         self._examine(entry, signature, target, require)
         return entry
 
-    def _examine(self, entry: _Entry, signature: Signature, target: Target, require: str) -> None:
+    def _examine(self, entry: Entry, signature: Signature, target: Target, require: str) -> None:
         """Fill in what the static kind of a signature settles of a kernel that is asked for."""
         kernel = entry.kernel
         if kernel.runtimes and target.runtime_name not in kernel.runtimes:
@@ -399,8 +364,8 @@ class Selector:
             entry.fault = self._fault(kernel, error)
             return
         entry.order = (
-            _LEVELS[entry.evidence.level],
-            _SPECIFICITY[compiled.specificity],
+            LEVELS[entry.evidence.level],
+            SPECIFICITY[compiled.specificity],
             -kernel.preference,
             kernel.id,
         )
@@ -465,45 +430,3 @@ class Selector:
         if waiting:
             found.append(f"plugins not active: {', '.join(waiting)} (see nbx doctor)")
         return tuple(found)
-
-
-def _tuned_choice(entry: _Entry, tuned: TunedEntry) -> Choice:
-    return Choice(
-        entry.kernel,
-        entry.plugin,
-        replace(entry.evidence, tuned=True),
-        {**entry.kernel.defaults, **tuned.settings},
-        tuned,
-    )
-
-
-def _not_tuned(kernel: Kernel, key: tuple[object, ...]) -> Refusal:
-    return Refusal(
-        code="KEY_NOT_TUNED",
-        reason=f"no settings are proven for key {dict(zip(kernel.key, key, strict=True))}",
-        would_run_if="settings proven for this key are installed, or require='checked'",
-    )
-
-
-def _candidate(entry: _Entry, choice: Choice, pin: str | None) -> Candidate:
-    words = [
-        "pinned" if pin else "",
-        f"{choice.tuned.seconds:.3g} s on this key" if choice.tuned else "",
-        _SPECIFIC_WORDS[entry.conditions.specificity] if entry.conditions else "",
-        f"preference {choice.kernel.preference}" if choice.kernel.preference else "",
-        "made of " + ", ".join(p.kernel.id for p in choice.parts) if choice.parts else "",
-    ]
-    return Candidate(
-        kernel=choice.kernel.id, accepted=True, evidence=choice.evidence, rank=tuple(w for w in words if w)
-    )
-
-
-def _by_time(accepted: list[tuple[_Order, _Entry, Choice]]) -> list[tuple[_Order, _Entry, Choice]]:
-    """Refill the places of the kernels timed on this key in order of their times."""
-    times = {one[2].kernel.id: one[2].tuned.seconds for one in accepted if one[2].tuned is not None}
-    timed = iter(sorted((one for one in accepted if one[2].kernel.id in times), key=lambda one: _time(one[2], times)))
-    return [next(timed) if one[2].kernel.id in times else one for one in accepted]
-
-
-def _time(choice: Choice, times: Mapping[str, float]) -> tuple[float, str]:
-    return times[choice.kernel.id], choice.kernel.id
