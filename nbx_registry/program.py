@@ -10,7 +10,6 @@ import numpy as np
 
 from nbx_registry import dtypes, expr
 from nbx_registry.choice import Choice
-from nbx_registry.choice import Choice
 from nbx_registry.composite import Operand, Step, Traced
 from nbx_registry.errors import NbxError, OutOfMemory, PluginFault
 from nbx_registry.interop.memory import address_of, array_at
