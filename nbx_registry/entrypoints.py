@@ -70,11 +70,11 @@ def installed() -> list[Source]:
 
 
 def _identity(distribution: importlib.metadata.Distribution) -> tuple[str | None, str | None]:
-    try:
-        metadata = distribution.metadata
-        return metadata["Name"], metadata["Version"]
-    except Exception:  # noqa: BLE001 - without a METADATA file each Python raises something else, or nothing
-        return None, None
+    # Read here: parsing it as the message it is, with the README for a body, costs milliseconds.
+    text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
+    head = [line.partition(": ") for line in text.partition("\n\n")[0].splitlines()]
+    fields = {name: value for name, colon, value in reversed(head) if colon}
+    return fields.get("Name"), fields.get("Version")
 
 
 def _sources(distribution: importlib.metadata.Distribution, name: str | None, version: str | None) -> Iterator[Source]:
