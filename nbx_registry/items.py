@@ -57,11 +57,10 @@ def wrong(item: object) -> tuple[str, str] | None:
         return None
     for kind, checks in _CHECKS.items():
         if isinstance(item, kind):
-            name = _name(item)
             for field, holds, words in checks:
                 value = getattr(item, field)
                 if not holds(value):
-                    return f"{name}: {field} is {shown(value)}", f"write {words}"
+                    return f"{_name(item)}: {field} is {shown(value)}", f"write {words}"
             break
     if isinstance(item, Kernel):
         return _wrong_kernel(item)
