@@ -33,6 +33,16 @@ def group_norm(
     return y if bias is None else trace.call("add", y, trace.reshape(bias, channels))
 
 
+def broadcast_to(trace: Trace, x: Traced, *, shape: tuple[int, ...], copy: bool) -> Traced:  # noqa: ARG001 - always
+    """Write the expanded tensor out: a permutation that changes nothing, copied."""
+    return trace.call("permute_dims", trace.expand(x, shape), axes=tuple(range(len(shape))), copy=True)
+
+
+def take(trace: Trace, x: Traced, indices: Traced, *, axis: int) -> Traced:  # noqa: ARG001 - always the rows
+    """Gather rows."""
+    return trace.call("embedding", x, indices)
+
+
 def linear(trace: Trace, x: Traced, w: Traced, bias: Traced | None, *, activation: str | None) -> Traced:
     """Multiply by the transposed weight, add the bias, apply the activation."""
     y = trace.call("matmul", x, trace.permute(w, (1, 0)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nbx_registry.host.specs.composed import composed
 from nbx_registry.host.specs.numpy_kernel import numpy_kernel
 from nbx_registry.kernel import Kernel
 
@@ -47,6 +48,7 @@ KERNELS = (
         "One strided copy; for a broadcast view whose repeats do not divide up, one a channel.",
         batch_invariant=True,
     ),
+    composed("broadcast_to", "permute_dims", when=("copy",)),
     _view("permute_dims", "permute_view", "The same memory under permuted strides: nothing runs, on any runtime."),
     _view("broadcast_to", "broadcast_view", "The same memory with strides of 0: nothing runs, on any runtime."),
 )

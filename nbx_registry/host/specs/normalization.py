@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from nbx_registry.host.specs.composed import WIDE, composed
 from nbx_registry.host.specs.numpy_kernel import numpy_kernel
-from nbx_registry.kernel import Kernel
 
 KERNELS = (
     numpy_kernel(
@@ -31,28 +31,13 @@ KERNELS = (
         "Blocks of groups as rows: mean, deviations, their mean square; pairwise sums; then channel by channel.",
         batch_invariant=True,
     ),
-    Kernel(
-        id="nbx-host/rms_norm/composed",
-        op="rms_norm@1",
-        backend="composite",
-        runtimes=(),
-        bind="nbx_registry.host.kernels.composites:rms_norm",
-        parts=("multiply@1", "mean@1", "add@1", "rsqrt@1"),
-        # In narrower dtypes each part would round once more than the contract allows.
-        when=("x.dtype in (float32, float64)",),
-        preference=-10,
-        doc="multiply, mean, add, rsqrt, multiply, on whatever device has kernels for these.",
-    ),
-    Kernel(
-        id="nbx-host/group_norm/composed",
-        op="group_norm@1",
-        backend="composite",
-        runtimes=(),
-        bind="nbx_registry.host.kernels.composites:group_norm",
-        parts=("layer_norm@1", "multiply@1", "add@1"),
+    composed("rms_norm", "multiply", "mean", "add", "rsqrt", when=(WIDE,)),
+    composed(
+        "group_norm",
+        "layer_norm",
+        "multiply",
+        "add",
         # Groups are rows of a dense tensor; without weight and bias the rows would have to be copied into its shape.
-        when=("x.dtype in (float32, float64)", "x.contiguous", "x.size > 0", "weight.given or bias.given"),
-        preference=-10,
-        doc="layer_norm of the groups, multiply, add, on whatever device has kernels for these.",
+        when=(WIDE, "x.contiguous", "x.size > 0", "weight.given or bias.given"),
     ),
 )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from nbx_registry.host.specs.composed import WIDE, composed
 from nbx_registry.host.specs.numpy_kernel import numpy_kernel
-from nbx_registry.kernel import Kernel
 
 KERNELS = (
     # The order in which NumPy adds up depends on all of an array's extents.
@@ -17,16 +17,5 @@ KERNELS = (
     # The sign of a zero, of zeros of both, is NumPy's.
     numpy_kernel("max", "reduction", "numpy.maximum.reduce, narrow dtypes in float32."),
     numpy_kernel("argmax", "reduction", "numpy.argmax; narrow dtypes in blocks of float32.", batch_invariant=True),
-    Kernel(
-        id="nbx-host/mean/composed",
-        op="mean@1",
-        backend="composite",
-        runtimes=(),
-        bind="nbx_registry.host.kernels.composites:mean",
-        parts=("sum@1", "divide@1"),
-        # In narrower dtypes the sum would be rounded once more than the contract allows.
-        when=("x.dtype in (float32, float64)",),
-        preference=-10,
-        doc="sum, divide, on whatever device has kernels for these.",
-    ),
+    composed("mean", "sum", "divide", when=(WIDE,)),
 )
