@@ -12,7 +12,7 @@ from typing import Any
 from nbx_registry.catalog import Catalog
 from nbx_registry.device import Device
 from nbx_registry.errors import NbxError, PluginFault, SignatureError, UnknownName
-from nbx_registry.policy import check_asked
+from nbx_registry.policy import check_device
 from nbx_registry.runtime import LiveDevice, Runtime
 from nbx_registry.streams import split_place
 
@@ -98,7 +98,7 @@ class Targets:
         A handle without a runtime or device behind it is a target that says why. Raises `UnknownName` for a product
         without a file, and for what is neither.
         """
-        check_asked(name, None, None)
+        check_device(name)
         found = self._targets.get(name)
         if found is None:
             made = self._product(name) if "/" in name else self._handle(name)

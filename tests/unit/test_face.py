@@ -63,8 +63,9 @@ def test_other_names_are_told_too(reg: nbx.Registry) -> None:
     for ask in (reg.catalog.kernel, reg.emulator, reg.runtime, reg.devices.__getitem__):
         with pytest.raises(nbx.UnknownName, match="5"):
             ask(5)  # type: ignore[arg-type]
-    with pytest.raises(nbx.SignatureError, match=r"^device=5"):
-        reg.target(5)  # type: ignore[arg-type]
+    for value in (5, "", None):
+        with pytest.raises(nbx.SignatureError, match=rf"^device={value!r}"):
+            reg.target(value)  # type: ignore[arg-type]
 
 
 def broken() -> Any:
