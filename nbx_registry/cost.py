@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from nbx_registry import dtypes, expr
+from nbx_registry import dtypes
 from nbx_registry.dtypes import DType
 from nbx_registry.errors import PluginFault
 from nbx_registry.spec import TensorSpec
@@ -52,6 +52,8 @@ def cost_of(op: Op, signature: Signature) -> Cost:
     if op.cost_function is not None:
         cost = op.cost_function(signature)
     else:
+        from nbx_registry import expr  # contracts import this module: it stays light
+
         texts = {name: getattr(op, name) for name in ("flops", "least_flops", "bytes_read", "least_bytes")}
         given = {n: expr.parse(text).evaluate(signature.value) for n, text in texts.items() if text is not None}
         cost = default_cost(signature, **given)

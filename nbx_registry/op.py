@@ -15,16 +15,17 @@ import numpy as np
 from nbx_registry import rounding
 from nbx_registry.dtypes import DType
 from nbx_registry.errors import ExpressionError, PluginFault, SchemaError, SignatureError, nearest
-from nbx_registry.expr import Expr
-from nbx_registry.expr import parse as parse_rule
+from nbx_registry.head import split_head
 from nbx_registry.infer import scalar_dtype
-from nbx_registry.schema import REQUIRED, Attribute, Output, Param, Schema, parse, split_head
 from nbx_registry.signature import Name, Signature, names_of
 from nbx_registry.spec import TensorSpec
 
 if TYPE_CHECKING:
     from nbx_registry import checker
     from nbx_registry.cost import Cost
+    from nbx_registry.expr import Expr
+    from nbx_registry.param import Attribute, Output, Param
+    from nbx_registry.schema import Schema
 
 __all__ = ["Op", "Signature", "op"]
 
@@ -97,6 +98,8 @@ class Op:
     @cached_property
     def schema(self) -> Schema:
         """The parsed schema. Raises `SchemaError`."""
+        from nbx_registry.schema import parse  # not needed to register an op
+
         return parse(self.text)
 
     @property
@@ -145,8 +148,10 @@ class Op:
         return self.exact or (self.accumulation.strip() == "1" and self.unit == "vector")
 
     def _rule(self, text: str, place: str) -> Expr:
+        from nbx_registry.expr import parse  # as above
+
         try:
-            return parse_rule(text)
+            return parse(text)
         except ExpressionError as error:
             raise SchemaError(f"{place} of {self.id}: {error}") from error
 
@@ -170,7 +175,8 @@ class Op:
     @cached_property
     def defaults(self) -> dict[str, Any]:
         """Normalised defaults of the attributes that have one."""
-        from nbx_registry import checker  # compiles signatures: not needed to register an op
+        from nbx_registry import checker  # as above
+        from nbx_registry.param import REQUIRED
 
         given = (a for a in self.attributes if a.default is not REQUIRED)
         return {a.name: checker.normaliser(a, self.name)(a.default) for a in given}

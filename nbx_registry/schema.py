@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 from nbx_registry import dtypes, expr
 from nbx_registry.errors import ExpressionError, SchemaError, nearest
+from nbx_registry.head import HEAD, NAME
 from nbx_registry.param import (
     CLASS_NAMES,
     CLASSES,
@@ -49,7 +50,6 @@ __all__ = [
     "Param",
     "Schema",
     "parse",
-    "split_head",
 ]
 
 MAX_TEXT = 4000
@@ -108,26 +108,16 @@ def parse(text: str) -> Schema:
     return _Parser(text).schema()
 
 
-def split_head(text: str) -> tuple[str, int]:
-    """Return name and version of a schema string without parsing the rest. Raises `SchemaError`."""
-    match = _HEAD.match(text)
-    if match is None:
-        raise SchemaError(f"schema {text[:80]!r} must begin with 'name@version(' or 'namespace::name@version('")
-    return match[1], int(match[2])
-
-
-_NAME = r"[A-Za-z][A-Za-z0-9_]{0,63}"
-_HEAD = re.compile(rf"[ \t\n]*((?:{_NAME}::)?{_NAME})@([1-9][0-9]{{0,3}})[ \t\n]*\(")
 _TOKEN = re.compile(
     r"[ \t\n]*(?:"
     r"(?P<number>-?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)(?:[eE][-+]?[0-9]+)?)"
-    rf"|(?P<name>{_NAME})"
+    rf"|(?P<name>{NAME})"
     r"|(?P<string>'[^'\\\n]*'|\"[^\"\\\n]*\")"
     r"|(?P<operator>->|[-+*/%()\[\],:?=|])"
     r"|(?P<end>\Z)"
     r")"
 )
-_PLAIN = re.compile(_NAME + r"\Z")
+_PLAIN = re.compile(NAME + r"\Z")
 
 
 class _Token(NamedTuple):
@@ -140,7 +130,7 @@ class _Token(NamedTuple):
 class _Parser:
     def __init__(self, text: str) -> None:
         self.text = text
-        head = _HEAD.match(text)
+        head = HEAD.match(text)
         if head is None:
             raise SchemaError(
                 f"schema {text[:80]!r}, position 0: it must begin with 'name@version(' or 'namespace::name@version('"

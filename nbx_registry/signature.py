@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from nbx_registry.dtypes import DType
 from nbx_registry.errors import ExpressionError, nearest
-from nbx_registry.schema import Param, Schema
 from nbx_registry.spec import TensorSpec
 
 if TYPE_CHECKING:
     from nbx_registry.op import Op
+    from nbx_registry.schema import Schema
 
 Operand = TensorSpec | tuple[TensorSpec, ...] | None
 """What stands for a tensor parameter: its spec, a tuple of specs for a list, None for an optional one left out."""
@@ -207,11 +207,12 @@ def names_of(schema: Schema, where: Mapping[str, object]) -> dict[str, Name]:
             found[item.letter] = Name("letter", item.letter)
     found.update((attribute.name, Name("attribute", attribute.name)) for attribute in schema.attributes)
     # Each tensor of a list has leading axes of its own: they have no one value.
+    lists = {id(param) for param in schema.params if param.is_list}
     axes = (
         axis
         for item in (*schema.params, *schema.outputs)
         for axis in item.axes
-        if isinstance(axis, str) and not (axis.startswith("*") and isinstance(item, Param) and item.is_list)
+        if isinstance(axis, str) and not (axis.startswith("*") and id(item) in lists)
     )
     found.update((axis.removeprefix("*"), Name("axis", axis)) for axis in (*axes, *where))
     return found

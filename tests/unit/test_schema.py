@@ -8,7 +8,8 @@ import pytest
 
 from nbx_registry.errors import SchemaError
 from nbx_registry.expr import parse as parse_expression
-from nbx_registry.schema import REQUIRED, Attribute, Output, Param, Schema, parse, split_head
+from nbx_registry.head import split_head
+from nbx_registry.schema import REQUIRED, Attribute, Output, Param, Schema, parse
 
 DEPTHWISE = (
     "depthwise_conv2d@1(x: F[N, C, H, W], w: F[C, 1, KH, KW], bias: F[C]? = None, *,"
