@@ -111,11 +111,11 @@ def cost_mean(signature: Signature) -> Cost:
 
 
 def magnitude_mean(signature: Signature, x: Array, *, axis: tuple[int, ...] | None, keepdims: bool) -> Array:
-    """Return the mean magnitude; where nothing is rounded but the division, that of the mean, for its two roundings."""
+    """Return the mean magnitude; where nothing but the division is rounded, the mean's, for what a division may be off."""
     wide = x if x.dtype.kind in "fc" else x.astype(np.float64)
     size, result = _average(np.abs(wide), axis, keepdims), np.abs(_average(wide, axis, keepdims))
     exact = adds_exactly(wide, axis, keepdims, signature.outputs[0].dtype)
-    return np.where(exact, result * (2 / steps(x.size // builtins.max(result.size, 1))), size)
+    return np.where(exact, result * (3 / steps(x.size // builtins.max(result.size, 1))), size)
 
 
 @op(
