@@ -111,7 +111,7 @@ def cost_mean(signature: Signature) -> Cost:
 
 
 def magnitude_mean(signature: Signature, x: Array, *, axis: tuple[int, ...] | None, keepdims: bool) -> Array:
-    """Return the mean magnitude; where nothing but the division is rounded, the mean's, for what a division may be off."""
+    """Return the mean magnitude; where nothing but the division is rounded, what that may be off, the mean's."""
     wide = x if x.dtype.kind in "fc" else x.astype(np.float64)
     size, result = _average(np.abs(wide), axis, keepdims), np.abs(_average(wide, axis, keepdims))
     exact = adds_exactly(wide, axis, keepdims, signature.outputs[0].dtype)
