@@ -172,5 +172,9 @@ def paged_lens_advance(lens: Array, *, n: int) -> Array:
     ------
     SignatureError
         For another dtype, and for n of more than 32 bits.
+
+    Notes
+    -----
+    This project's own: a length that passed through the host would freeze in a recorded graph.
     """
     return lens + np.int32(n)
