@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from nbx_registry.memory.slab_allocator import SlabAllocator
     from nbx_registry.plan import Plan
     from nbx_registry.registry import Registry, default, load, set_default
-    from nbx_registry.runtime import LiveDevice, Runtime, RuntimeSpec
+    from nbx_registry.runtime import LiveDevice, Runtime
+    from nbx_registry.runtimespec import RuntimeSpec
     from nbx_registry.spec import TensorSpec
     from nbx_registry.streams import stream
     from nbx_registry.tensor import Tensor, asarray, empty
@@ -56,7 +57,8 @@ _HOMES = {
     "memory.slab_allocator": ("SlabAllocator",),
     "plan": ("Plan",),
     "registry": ("Registry", "default", "load", "set_default"),
-    "runtime": ("LiveDevice", "Runtime", "RuntimeSpec"),
+    "runtime": ("LiveDevice", "Runtime"),
+    "runtimespec": ("RuntimeSpec",),
     "spec": ("TensorSpec",),
     "streams": ("stream",),
     "tensor": ("Tensor", "asarray", "empty"),

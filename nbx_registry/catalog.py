@@ -15,7 +15,7 @@ from nbx_registry.errors import SignatureError, UnknownName
 from nbx_registry.kernel import Backend, Kernel
 from nbx_registry.op import Op
 from nbx_registry.plugins import Plugin
-from nbx_registry.runtime import Emulator, RuntimeSpec
+from nbx_registry.runtimespec import Emulator, RuntimeSpec
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from nbx_registry.dtypes import DType
     from nbx_registry.kernel import Backend, Kernel
     from nbx_registry.op import Op
-    from nbx_registry.runtime import Emulator, RuntimeSpec
+    from nbx_registry.runtimespec import Emulator, RuntimeSpec
 
 GROUP = "nbx_registry"
 HOOK_VERSION = 1

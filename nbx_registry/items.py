@@ -12,7 +12,7 @@ from typing import Any, cast, get_args
 
 from nbx_registry.dtypes import DType, Kind
 from nbx_registry.kernel import Backend, Kernel, Workspace
-from nbx_registry.runtime import Emulator, RuntimeSpec
+from nbx_registry.runtimespec import Emulator, RuntimeSpec
 
 _Check = tuple[str, Callable[[Any], bool], str]
 """A field, whether a value of it will do, and in words what will."""

@@ -22,7 +22,7 @@ from nbx_registry.errors import NbxError, nearest
 from nbx_registry.items import shown, told, wrong
 from nbx_registry.kernel import Backend, Kernel
 from nbx_registry.op import Op
-from nbx_registry.runtime import Emulator, RuntimeSpec
+from nbx_registry.runtimespec import Emulator, RuntimeSpec
 
 State = Literal["active", "quarantined", "blocked"]
 

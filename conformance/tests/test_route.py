@@ -13,7 +13,7 @@ from nbx_registry.errors import NbxError, UnknownName
 from nbx_registry.hookspecs import hookimpl
 from nbx_registry.kernel import Kernel
 from nbx_registry.launch import Artifact, BindContext, Launch, View
-from nbx_registry.runtime import Emulator
+from nbx_registry.runtimespec import Emulator
 
 
 class Compiled:

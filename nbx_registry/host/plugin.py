@@ -10,7 +10,7 @@ from nbx_registry.hookspecs import hookimpl
 from nbx_registry.host.specs import KERNELS, NUMPY
 from nbx_registry.kernel import Backend, Kernel
 from nbx_registry.op import Op
-from nbx_registry.runtime import RuntimeSpec
+from nbx_registry.runtimespec import RuntimeSpec
 
 NBX_HOOKS = 1
 

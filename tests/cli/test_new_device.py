@@ -15,7 +15,8 @@ import nbx_registry as nbx
 from nbx_devices import plugin as files
 from nbx_registry.cli import newdevice
 from nbx_registry.devicetable import DeviceTable
-from nbx_registry.runtime import LiveDevice, RuntimeSpec
+from nbx_registry.runtime import LiveDevice
+from nbx_registry.runtimespec import RuntimeSpec
 from nbx_simulated.runtime import SimulatedRuntime
 
 Run = Callable[..., Result]

@@ -13,7 +13,7 @@ from making import add, host_kernel, made, plugin
 import nbx_registry as nbx
 from nbx_registry.diagnosis import Finding
 from nbx_registry.kernel import Kernel, Workspace
-from nbx_registry.runtime import Emulator, RuntimeSpec
+from nbx_registry.runtimespec import Emulator, RuntimeSpec
 
 
 def diagnosed(*plugins: Any, block: tuple[str, ...] = ()) -> list[Finding]:

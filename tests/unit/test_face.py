@@ -11,7 +11,8 @@ import pytest
 from making import plugin
 
 import nbx_registry as nbx
-from nbx_registry.runtime import LiveDevice, RuntimeSpec
+from nbx_registry.runtime import LiveDevice
+from nbx_registry.runtimespec import RuntimeSpec
 
 X = np.arange(63, dtype=np.float32)
 

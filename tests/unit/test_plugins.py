@@ -16,7 +16,7 @@ from nbx_registry.entrypoints import Source
 from nbx_registry.hookspecs import hookimpl
 from nbx_registry.kernel import Backend, Kernel, Workspace
 from nbx_registry.op import op
-from nbx_registry.runtime import Emulator, RuntimeSpec
+from nbx_registry.runtimespec import Emulator, RuntimeSpec
 
 
 def hook(name: str, items: Any) -> Any:

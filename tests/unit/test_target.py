@@ -12,7 +12,8 @@ from making import plugin
 import nbx_registry as nbx
 import nbx_simulated.plugin
 from nbx_registry.kernel import Kernel
-from nbx_registry.runtime import LiveDevice, RuntimeSpec
+from nbx_registry.runtime import LiveDevice
+from nbx_registry.runtimespec import RuntimeSpec
 from nbx_simulated.runtime import SimulatedRuntime
 
 

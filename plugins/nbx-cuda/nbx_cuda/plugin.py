@@ -1,7 +1,7 @@
 """What nbx-cuda brings: the runtime ``cuda``, by reference. Imports no toolkit."""
 
 from nbx_registry.hookspecs import hookimpl
-from nbx_registry.runtime import RuntimeSpec
+from nbx_registry.runtimespec import RuntimeSpec
 
 NBX_HOOKS = 1
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nbx_registry.hookspecs import hookimpl
 from nbx_registry.kernel import Backend, Kernel
-from nbx_registry.runtime import Emulator
+from nbx_registry.runtimespec import Emulator
 from nbx_triton.specs import KERNELS
 
 NBX_HOOKS = 1

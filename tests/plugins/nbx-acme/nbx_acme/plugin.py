@@ -11,7 +11,7 @@ from nbx_registry.dtypes import DType
 from nbx_registry.hookspecs import hookimpl
 from nbx_registry.kernel import Backend, Kernel
 from nbx_registry.op import Op
-from nbx_registry.runtime import RuntimeSpec
+from nbx_registry.runtimespec import RuntimeSpec
 
 NBX_HOOKS = 1
 

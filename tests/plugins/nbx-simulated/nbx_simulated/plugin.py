@@ -4,7 +4,7 @@ from pathlib import Path
 
 from nbx_registry.hookspecs import hookimpl
 from nbx_registry.kernel import Backend, Kernel
-from nbx_registry.runtime import RuntimeSpec
+from nbx_registry.runtimespec import RuntimeSpec
 
 NBX_HOOKS = 1
 
