@@ -171,6 +171,86 @@ def empty_splits_counted(signature: Signature, o: Array, m: Array, l: Array) -> 
     return (weight[..., None] * o).sum(1) / (weight * l).sum(1)[:, None]
 
 
+def last_block_left_out(signature: Signature, x: Array) -> Array:
+    axis = signature.attributes["axis"][0]
+    kept = x.shape[axis] - x.shape[axis] // 1024
+    found = np.take(x, range(kept), axis).sum(axis, dtype=np.float64)
+    return found / x.shape[axis] if signature.op.name == "mean" else found
+
+
+def divided_by_one_less(signature: Signature, x: Array) -> Any:
+    return right(signature, x) * x.shape[-1] / (x.shape[-1] - 1)
+
+
+def half_products(signature: Signature, x: Array) -> Array:
+    total = np.ones(x.shape[0], np.float16)
+    for column in x.T:
+        total *= column
+    return total.astype(np.float64)
+
+
+def nothing_below_zero(signature: Signature, x: Array) -> Any:
+    return np.maximum(right(signature, x), 0)
+
+
+def nan_left_out(signature: Signature, x: Array) -> Any:
+    return right(signature, np.where(np.isnan(x), -np.inf, x).astype(x.dtype))
+
+
+def last_of_equals(signature: Signature, x: Array) -> Array:
+    return x.shape[1] - 1 - np.argmax(x[:, ::-1], 1)
+
+
+def highest_index_first(signature: Signature, x: Array) -> Any:
+    values, indices = right(signature, x[:, ::-1])
+    return values, x.shape[1] - 1 - indices
+
+
+def nan_below_all(signature: Signature, x: Array) -> Any:
+    _, indices = right(signature, np.where(np.isnan(x), -np.inf, x).astype(x.dtype))
+    return np.take_along_axis(x, indices, -1).astype(np.float64), indices
+
+
+def mean_taken_away(signature: Signature, x: Array, weight: Array) -> Any:
+    return right(signature, (x - x.astype(np.float64).mean(-1, keepdims=True)).astype(x.dtype), weight)
+
+
+def half_squares(signature: Signature, x: Array, weight: Array) -> Any:
+    square = np.mean((x * x).astype(np.float64), -1, keepdims=True)
+    return x / np.sqrt(square + 1e-6) * weight
+
+
+def group_difference_of_squares(signature: Signature, x: Array, weight: Array, bias: Array) -> Array:
+    groups = signature.attributes["groups"]
+    rows = x.reshape(len(x), groups, -1)
+    ones = np.ones(rows.shape[-1])
+    normal = difference_of_squares(signature, rows, ones, 0 * ones).reshape(x.shape)
+    return normal * weight.reshape(-1, 1, 1) + bias.reshape(-1, 1, 1)
+
+
+def interleaved_groups(signature: Signature, x: Array, weight: Array, bias: Array) -> Array:
+    groups, channels = signature.attributes["groups"], x.shape[1]
+    order = np.arange(channels).reshape(-1, groups).T.ravel()
+    found = right(signature, x[:, order], weight[order], bias[order])
+    return found[:, np.argsort(order)]
+
+
+def off_by_one_along_the_axis(signature: Signature, x: Array, indices: Array) -> Array:
+    axis = signature.attributes["axis"]
+    return np.take(x, np.minimum(indices, x.shape[axis] - 2), axis).astype(np.float64)
+
+
+def blocks_transposed(signature: Signature, x: Array) -> Array:
+    n, c, h, w = x.shape
+    r = signature.attributes["r"]
+    return x.reshape(n, c, h // r, r, w // r, r).transpose(0, 1, 5, 3, 2, 4).reshape(n, c * r * r, h // r, w // r)
+
+
+def repeated_in_turn(signature: Signature, x: Array) -> Array:
+    shape = signature.outputs[0].shape
+    return np.resize(x, shape).astype(np.float64)
+
+
 DEFECTS = [
     ("matmul@1", tf32_products, "awkward-f32-M63-K127-N129", "numbers"),
     ("matmul@1", half_accumulation, "accumulation-f16", "numbers"),
@@ -192,6 +272,24 @@ DEFECTS = [
     ("sum@1", thirty_two_bits, "integer_ends", "numbers"),
     ("sum@1", half_partials, "partials", "numbers"),
     ("sum@1", half_partials, "ones-f16", "numbers"),
+    ("sum@1", last_block_left_out, "whole-shape3x65537-axis1", "numbers"),
+    ("mean@1", last_block_left_out, "whole-shape3x65537-axis1", "numbers"),
+    ("mean@1", last_block_left_out, "whole-shape4099x33-axis0", "numbers"),
+    ("mean@1", divided_by_one_less, "large_mean-f32", "numbers"),
+    ("prod@1", half_products, "partials", "numbers"),
+    ("max@1", nothing_below_zero, "negative-f16", "numbers"),
+    ("max@1", nan_left_out, "special-f32", "special"),
+    ("argmax@1", last_of_equals, "ties-f32-axis1", "numbers"),
+    ("argmax@1", nan_left_out, "special-f32-rate0.02", "numbers"),
+    ("topk@1", highest_index_first, "ties-f32-largest", "numbers"),
+    ("topk@1", nan_below_all, "special-f32-largest", "numbers"),
+    ("rms_norm@1", mean_taken_away, "large_mean-f32", "numbers"),
+    ("rms_norm@1", half_squares, "half_range-scale2000", "numbers"),
+    ("group_norm@1", group_difference_of_squares, "large_mean-f32-mean3000", "numbers"),
+    ("group_norm@1", interleaved_groups, "groups-groups2", "numbers"),
+    ("take@1", off_by_one_along_the_axis, "heads", "numbers"),
+    ("pixel_unshuffle@1", blocks_transposed, "dtypes-i32", "numbers"),
+    ("broadcast_to@1", repeated_in_turn, "dtypes-f64-copy", "numbers"),
     ("gelu@1", other_form, "awkward-f32-N1000-none", "numbers"),
     ("astype@1", always_saturates, "overflow-f32-no_saturate", "special"),
     ("astype@1", truncates, "floats-f32-bf16", "numbers"),
