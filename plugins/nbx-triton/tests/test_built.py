@@ -132,7 +132,8 @@ WIDE_CASES = [
 @pytest.mark.parametrize("case", WIDE_CASES, ids=str)
 def test_more_than_2_to_the_31_elements_build(bind: Callable[..., Any], case: Case) -> None:
     bound = bind(f"nbx-triton/{case.kernel}", case.tensors, "nvidia/h200-sxm", **case.attributes)
-    assert all(launch.function.parameters == len(launch.args) for launch in bound.launches)
+    for launch in bound.launches:
+        assert launch.function.spills <= 256
 
 
 def test_kernels_for_sm_80_build_too() -> None:

@@ -21,6 +21,7 @@ from nbx_triton.kernels.strided import NARROW, broadcast_strides, collapse, loca
 from nbx_triton.launching import Argument, has_matrix_unit, launch
 
 _GROUP = 8
+_SLACK = 128
 
 
 @triton.jit
@@ -133,7 +134,7 @@ class _Tile(NamedTuple):
     stages: int
 
 
-def _tile(ctx: BindContext, x: TensorSpec, rows: int, columns: int) -> _Tile:
+def _tile(ctx: BindContext, x: TensorSpec, rows: int, columns: int, wide: bool) -> _Tile:
     if x.dtype.bits == 64:
         return _Tile(32, 32, 16, 4, 2)
     if x.dtype.bits == 32:
@@ -145,7 +146,8 @@ def _tile(ctx: BindContext, x: TensorSpec, rows: int, columns: int) -> _Tile:
         return _Tile(16, 64, 128, 4, 3)
     if rows <= 64 or columns <= 64:
         return _Tile(64, 64, 64, 4, 3)
-    return _Tile(128, 128, 64, 8, 3)
+    # Addresses in 64 bits take twice the registers.
+    return _Tile(128, 64 if wide else 128, 64, 8, 3)
 
 
 def _bind(
@@ -159,15 +161,18 @@ def _bind(
     for extent in o.rows:
         rows *= extent
     matrices = out.size // (rows * o.columns)
-    tile = _tile(ctx, x, rows, o.columns)
     batch_shape, a_batch, b_batch, out_batch = collapse(o.batch, o.a_batch, o.b_batch, o.out_batch)
     row_shape, a_rows, out_rows = collapse(o.rows, o.a_rows, o.out_rows)
-    programs = matrices * triton.cdiv(rows, tile.m) * triton.cdiv(o.columns, tile.n)
+    # The slack covers the padding of the last tile, whose offsets are computed and masked off.
+    padded, deep, across = (*o.rows[:-1], o.rows[-1] + _SLACK) if o.rows else (), o.depth + _SLACK, o.columns + _SLACK
     farthest = max(
-        reach(o.batch, o.a_batch) + reach((*o.rows, o.depth + tile.k), (*o.a_rows, o.a_depth)),
-        reach(o.batch, o.b_batch) + reach((o.depth + tile.k, o.columns + tile.n), (o.b_depth, o.b_column)),
-        reach(o.batch, o.out_batch) + reach((*o.rows, o.columns + tile.n), (*o.out_rows, o.out_column)),
+        reach(o.batch, o.a_batch) + reach((*padded, deep), (*o.a_rows, o.a_depth)),
+        reach(o.batch, o.b_batch) + reach((deep, across), (o.b_depth, o.b_column)),
+        reach(o.batch, o.out_batch) + reach((*padded, across), (*o.out_rows, o.out_column)),
     )
+    wide = farthest >= NARROW
+    tile = _tile(ctx, x, rows, o.columns, wide)
+    programs = matrices * triton.cdiv(rows, tile.m) * triton.cdiv(o.columns, tile.n)
     arguments: dict[str, Argument] = {
         "a": names[0],
         "b": names[1],
@@ -196,7 +201,7 @@ def _bind(
         arguments=arguments,
         constants={
             "ACTIVATION": activation,
-            "WIDE": farthest >= NARROW or programs * tile.m >= NARROW,
+            "WIDE": wide,
             "BLOCK_M": tile.m,
             "BLOCK_N": tile.n,
             "BLOCK_K": tile.k,

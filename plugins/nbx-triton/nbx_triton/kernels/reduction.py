@@ -1,7 +1,8 @@
 """sum: along any axes, in a fixed order.
 
 The tensor is seen as rows of elements to add: the axes that stay number the rows, those that go number the elements
-of a row. One program adds up ``BLOCK_ROWS`` rows, in ``BLOCK_COLUMNS`` running sums each that are then added as a tree.
+of a row. One program adds up ``BLOCK_ROWS`` rows, in ``BLOCK_COLUMNS`` running sums each that are then added as a tree;
+a running sum joins its total every 256 elements, so that none grows by a long row's elements one by one.
 Where rows are few and long, `split` gives every row to several programs, whose partial sums `gather` adds in order.
 
 Floating input is added in float32 (float64 in float64), partial results included; integers and bools in int64, which
@@ -23,6 +24,8 @@ from nbx_triton.launching import launch
 
 OPTIONS = Options(num_warps=4, num_stages=1, enable_fp_fusion=False)
 LEAST_PER_SPLIT, MAX_SPLITS = 8192, 1024
+TURNS = tl.constexpr(256)
+"""How many elements a running sum takes before it joins its total."""
 _BLOCK = 1024
 
 
@@ -67,10 +70,13 @@ def add_up(
     last = tl.minimum(first + per_split, length)
     start = x + locate(row, row_shape, row_strides)[:, None]
     total = accumulator(x.dtype.element_ty, BLOCK_ROWS, BLOCK_COLUMNS)
-    for at in range(first, last, BLOCK_COLUMNS):
-        column = at + tl.arange(0, BLOCK_COLUMNS)
-        inside = here[:, None] & (column < last)[None, :]
-        total += tl.load(start + locate(column, shape, strides)[None, :], mask=inside, other=0).to(total.dtype)
+    for chunk in range(first, last, BLOCK_COLUMNS * TURNS):
+        part = accumulator(x.dtype.element_ty, BLOCK_ROWS, BLOCK_COLUMNS)
+        for at in range(chunk, tl.minimum(chunk + BLOCK_COLUMNS * TURNS, last), BLOCK_COLUMNS):
+            column = at + tl.arange(0, BLOCK_COLUMNS)
+            inside = here[:, None] & (column < last)[None, :]
+            part += tl.load(start + locate(column, shape, strides)[None, :], mask=inside, other=0).to(part.dtype)
+        total += part
     result = tl.sum(total, axis=1)
     target = out + split * rows + locate(row, row_shape, out_strides)
     tl.store(target, result.to(out.dtype.element_ty), mask=here)
