@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from itertools import repeat
 from math import prod
 from typing import Any
 
@@ -30,13 +31,19 @@ def in_blocks(
     rounded once to its dtype. The two arrays may overlap in any way.
     """
     target_dtype = dtype if out_dtype is None else out_dtype
-    if (
-        x.dtype == dtype
-        and out.dtype == target_dtype
-        and x.flags.c_contiguous
-        and out.flags.c_contiguous
-        and (x is out or not np.may_share_memory(x, out))
-    ):
+    readable = x.dtype == dtype and x.flags.c_contiguous
+    writable = out.dtype == target_dtype and out.flags.c_contiguous
+    if readable and writable:
+        readable = x is out or not np.may_share_memory(x, out)
+    if x.size <= BLOCK:
+        # An iterator takes longer to set up than such a copy.
+        if x.size:
+            target = out if writable else np.empty(out.shape, target_dtype)
+            yield (x if readable else x.astype(dtype, "C")).reshape(-1), target.reshape(-1)
+            if not writable:
+                np.copyto(out, target, casting="unsafe")
+        return
+    if readable and writable:
         flat, target = x.reshape(-1), out.reshape(-1)
         for start in range(0, len(flat), BLOCK):
             yield flat[start : start + BLOCK], target[start : start + BLOCK]
@@ -64,6 +71,13 @@ def in_blocks_together(
     ``dtypes`` are those of the blocks, that of ``out`` last. Inputs may be Python scalars. What is written to a block
     of ``out`` gets there, rounded once to its dtype. Inputs may overlap with ``out`` in any way.
     """
+    if out.size <= BLOCK:
+        if out.size:
+            # As in `in_blocks`. What is written lies apart from all that is read.
+            target = np.empty(out.shape, dtypes[-1])
+            yield (*map(_flat, inputs, dtypes, repeat(out.shape, len(inputs))), target.reshape(-1))
+            np.copyto(out, target, casting="unsafe")
+        return
     # As in `in_blocks`.
     op_flags: Any = (*(("readonly", "contig") for _ in inputs), ("writeonly", "contig"))
     with np.nditer(
@@ -77,6 +91,16 @@ def in_blocks_together(
         if blocks.itersize:
             several: Any = blocks
             yield from several
+
+
+def _flat(given: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+    """Return an array or Python scalar, broadcast to a shape, along one axis, contiguous."""
+    scalar = isinstance(given, bool | int | float)
+    if not scalar and given.dtype == dtype and given.shape == shape and given.flags.c_contiguous:
+        return given.reshape(-1)
+    found = np.empty(shape, dtype)
+    np.copyto(found, given, casting="unsafe")
+    return found.reshape(-1)
 
 
 def choose(condition: Array, x1: Array, x2: Array, out: Array, scratch: Array) -> None:
