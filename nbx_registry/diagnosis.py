@@ -10,7 +10,7 @@ from nbx_registry import digest, dtypes, expr
 from nbx_registry.catalog import Catalog
 from nbx_registry.conditions import Conditions
 from nbx_registry.decision import Fault
-from nbx_registry.entrypoints import canonical
+from nbx_registry.distributions import canonical
 from nbx_registry.errors import NbxError, nearest
 from nbx_registry.kernel import Kernel, Workspace
 from nbx_registry.op import Op

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import re
+import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial, reduce
 from typing import Any
 
+from nbx_registry import distributions
+from nbx_registry.distributions import canonical
 from nbx_registry.hookspecs import GROUP
 from nbx_registry.items import told
 
-_VALUE = re.compile(
-    r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*(\s*:\s*[A-Za-z_]\w*(\.[A-Za-z_]\w*)*)?\s*(\[[^]]*\])?\s*\Z", re.ASCII
-)
 
-
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class Source:
     """A plugin that was found and not yet imported."""
 
@@ -31,11 +29,6 @@ class Source:
     """Other versions of its distribution further down ``sys.path``, which are not used: version and place."""
 
 
-def canonical(name: str) -> str:
-    """Return the name by which distributions and plugins are told apart: ``NBX_Acme`` is ``nbx-acme``."""
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
 def installed() -> list[Source]:
     """Return a source for every entry point of the group, and for every distribution whose own cannot be read.
 
@@ -43,25 +36,24 @@ def installed() -> list[Source]:
     """
     found: list[Source] = []
     first: dict[str, list[Source]] = {}
-    for distribution in importlib.metadata.distributions():
-        # Not `entry_points(group=...)`: there, one distribution that cannot be read keeps all others from being found.
+    for distribution in distributions.installed():
         name = version = None
         try:
-            text = distribution.read_text("entry_points.txt")
-            if text is None or GROUP not in text:
+            content = distribution.read("entry_points.txt")
+            if content is None or GROUP.encode() not in content:
                 continue
-            name, version = _identity(distribution)
-            sources = list(_sources(distribution, name, version))
+            name, version = distribution.identity()
+            sources = list(_sources(content.decode(), name, version))
         except Exception as error:  # noqa: BLE001 - metadata may hold anything; it becomes the report
-            place = str(distribution.locate_file(""))
-            why = f"the entry points of {name or place} cannot be read ({told(error)})"
+            why = f"the entry points of {name or distribution.place} cannot be read ({told(error)})"
+            place = distribution.place
             sources = [Source(name=name or place, load=_nothing, distribution=name, version=version, wrong=why)]
         key = canonical(name) if name is not None else None
         if key is not None and key in first:
             # An editable install beside its own build metadata is there twice, and the same.
             for source in first[key]:
                 if version != source.version:
-                    source.copies.append(f"{version} in {distribution.locate_file('')}")
+                    source.copies.append(f"{version} in {distribution.place}")
             continue
         if key is not None:
             first[key] = sources
@@ -69,24 +61,38 @@ def installed() -> list[Source]:
     return found
 
 
-def _identity(distribution: importlib.metadata.Distribution) -> tuple[str | None, str | None]:
-    # Read here: parsing it as the message it is, with the README for a body, costs milliseconds.
-    text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
-    head = [line.partition(": ") for line in text.partition("\n\n")[0].splitlines()]
-    fields = {name: value for name, colon, value in reversed(head) if colon}
-    return fields.get("Name"), fields.get("Version")
+def _sources(text: str, name: str | None, version: str | None) -> Iterator[Source]:
+    for point, value in dict.fromkeys(_points(text)):
+        named = _named(value)
+        wrong = "" if named else f"the entry point {point} = {value!r} names no module"
+        load = partial(_load, *named) if named else _nothing
+        yield Source(name=point, load=load, distribution=name, version=version, module=value, wrong=wrong)
 
 
-def _sources(distribution: importlib.metadata.Distribution, name: str | None, version: str | None) -> Iterator[Source]:
-    seen: set[tuple[str, str]] = set()
-    for point in distribution.entry_points:
-        if point.group != GROUP or (point.name, point.value) in seen:
-            continue
-        seen.add((point.name, point.value))
-        wrong = "" if _VALUE.match(point.value) else f"the entry point {point.name} = {point.value!r} names no module"
-        yield Source(
-            name=point.name, load=point.load, distribution=name, version=version, module=point.value, wrong=wrong
-        )
+def _points(text: str) -> Iterator[tuple[str, str]]:
+    """Yield name and value of every entry point of the group."""
+    section = ""
+    for line in map(str.strip, text.splitlines()):
+        if line.startswith("[") and line.endswith("]"):
+            section = line.strip("[]")
+        elif line and not line.startswith("#") and section == GROUP:
+            name, equals, value = line.partition("=")
+            if not equals:
+                raise ValueError(f"{line!r} has no '='")
+            yield name.strip(), value.strip()
+
+
+def _named(value: str) -> tuple[str, str] | None:
+    """Return the module and the attribute, if any, that an entry point names; None where it names none."""
+    reference, bracket, extras = value.partition("[")
+    module, colon, attribute = (part.strip() for part in reference.partition(":"))
+    names = [*module.split("."), *(attribute.split(".") if colon else ())]
+    good = reference.isascii() and all(map(str.isidentifier, names))
+    return (module, attribute) if good and (not bracket or extras.find("]") == len(extras) - 1) else None
+
+
+def _load(module: str, attribute: str) -> Any:
+    return reduce(getattr, filter(None, attribute.split(".")), importlib.import_module(module))
 
 
 def _nothing() -> None:

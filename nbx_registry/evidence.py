@@ -11,7 +11,6 @@ best, except that a failure here is made good only by a later pass here.
 
 from __future__ import annotations
 
-import importlib.metadata
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nbx_registry import bundle as bundles
-from nbx_registry import jsonfile
+from nbx_registry import distributions, jsonfile
 from nbx_registry.bundle import Built, Bundle, Record
 from nbx_registry.decision import NO_EVIDENCE, Evidence, Refusal
 from nbx_registry.errors import FileError, NbxError
@@ -247,10 +246,7 @@ class EvidenceStore:
 
     def _version(self, distribution: str) -> str | None:
         if distribution not in self._installed:
-            try:
-                self._installed[distribution] = importlib.metadata.version(distribution)
-            except importlib.metadata.PackageNotFoundError:
-                self._installed[distribution] = None
+            self._installed[distribution] = distributions.version(distribution)
         return self._installed[distribution]
 
 

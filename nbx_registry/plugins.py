@@ -16,8 +16,9 @@ from typing import Any, Literal, cast
 import pluggy
 
 from nbx_registry import dtypes, entrypoints, hookspecs
+from nbx_registry.distributions import canonical
 from nbx_registry.dtypes import DType
-from nbx_registry.entrypoints import Source, canonical
+from nbx_registry.entrypoints import Source
 from nbx_registry.errors import NbxError, nearest
 from nbx_registry.items import shown, told, wrong
 from nbx_registry.kernel import Backend, Kernel
