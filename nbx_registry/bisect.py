@@ -10,7 +10,7 @@ import numpy as np
 
 from nbx_registry import interop, tensor
 from nbx_registry.call import Call, flat
-from nbx_registry.errors import NbxError, Refused
+from nbx_registry.errors import NbxError, Refused, SignatureError
 from nbx_registry.interop import Adapter
 from nbx_registry.interop.memory import address_of
 from nbx_registry.interop.nbx_tensors import NbxAdapter
@@ -101,12 +101,15 @@ class _Search:
         self._run = run
         self._compare = compare
         self._runs = 0
+        self._held: list[bytes] = []
+        """What the reference holds."""
         self._swapper = Swapper(registry)
 
     def search(self) -> Bisection:
         everything = _Real(None)
         nothing = _Real(())
         reference = self._result(nothing)
+        self._held = self._bytes(reference)
         if not self._right(reference, reference):
             return self._answer("reference refused")
         if not self._right(reference, self._result(nothing)):
@@ -116,11 +119,17 @@ class _Search:
         suspects = list(self._swapper.suspects)
         faults: list[FaultyKernel] = []
         while self._wrong(reference, _Real(suspects)):
+            if not suspects:
+                # The host's kernels alone are wrong by now: no kernel made the difference.
+                return self._answer("not repeatable")
             guilty = self._least(reference, [], suspects, [])
             if not guilty or not self._wrong(reference, _Real(guilty)):
                 return self._answer("not repeatable", faults)
             for kernel in guilty:
-                faults.append(self._first_call(reference, kernel, [other for other in guilty if other != kernel]))
+                fault = self._first_call(reference, kernel, [other for other in guilty if other != kernel])
+                if fault is None:
+                    return self._answer("not repeatable", faults)
+                faults.append(fault)
             suspects = [kernel for kernel in suspects if kernel not in guilty]
         # Nothing of the swapped kernels is wrong, yet the run as it is was.
         return self._answer("found" if faults else "not repeatable", faults)
@@ -139,10 +148,15 @@ class _Search:
         found = self._least(reference, [*base, *first], second, first)
         return self._least(reference, [*base, *found], first, found) + found
 
-    def _first_call(self, reference: Any, kernel: str, together: Sequence[str]) -> FaultyKernel:
-        """Return the first call of a kernel that makes the run wrong, while those of ``together`` run too."""
+    def _first_call(self, reference: Any, kernel: str, together: Sequence[str]) -> FaultyKernel | None:
+        """Return the first call of a kernel that makes the run wrong, while those of ``together`` run too.
+
+        None where the run does not call it this time.
+        """
         self._wrong(reference, _Real([kernel, *together]))
-        calls = self._swapper.calls[kernel]
+        calls = self._swapper.calls.get(kernel)
+        if not calls:
+            return None
         low, high = 0, len(calls)
         while high - low > 1:
             middle = (low + high) // 2
@@ -160,13 +174,44 @@ class _Search:
     def _wrong(self, reference: Any, real: _Real) -> bool:
         try:
             result = self._result(real)
-        except NbxError:
-            # With the host's kernels it ran through.
+        except Exception:  # noqa: BLE001 - a client's code may raise anything, and ran through with the host's kernels
             return True
         return not self._right(reference, result)
 
     def _right(self, reference: Any, result: Any) -> bool:
-        return bool(self._compare(reference, result))
+        if self._bytes(reference) != self._held:
+            raise NbxError(
+                "what run() returned has changed since: its next run writes to the same memory, so that there is "
+                "nothing to compare with; return a copy, and begin each time with the same data"
+            )
+        answer = cast("object", self._compare(reference, result))
+        if answer is None:
+            raise SignatureError("compare returned None; it returns whether the result is right")
+        return bool(answer)
+
+    def _bytes(self, result: Any) -> list[bytes]:
+        """Return what the arrays of a result hold, those in lists, tuples and dictionaries too."""
+        if isinstance(result, (list, tuple)):
+            return [held for item in cast("Sequence[Any]", result) for held in self._bytes(item)]
+        if isinstance(result, dict):
+            return self._bytes(list(cast("dict[Any, Any]", result).values()))
+        try:
+            adapter = interop.adapter(result)
+            if adapter is None or adapter.foreign:
+                return []
+            spec, target = adapter.spec(result), self._registry.target(adapter.place(result))
+        except NbxError:
+            # An array that no kernel could be given: the client's own.
+            return []
+        if target.name == "cpu":
+            return [adapter.array(result).tobytes()]
+        if target.runtime is None or target.live is None:
+            return []
+        found = np.zeros(spec.dtype.nbytes(spec.extent), np.uint8)
+        if found.size:
+            stream = adapter.streams(target.name)()
+            target.runtime.copy_out(target.live.index, found, adapter.address(result), stream)
+        return [found.tobytes()]
 
     def _answer(self, outcome: Outcome, faults: Sequence[FaultyKernel] = ()) -> Bisection:
         swapper = self._swapper

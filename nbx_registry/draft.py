@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 from typing import Any, cast
 
 from nbx_registry.call import flat
@@ -18,6 +19,8 @@ from nbx_registry.programs import Programs
 from nbx_registry.signature import Signature
 from nbx_registry.spec import TensorSpec, parse
 from nbx_registry.target import Target
+
+_names = count()
 
 
 class Draft(Looks):
@@ -41,10 +44,18 @@ class Draft(Looks):
         self._target = target
         self._device = target.device
         self._require = require
+        # Begins the slots of its values: those of other drafts are told by it.
+        self._name = f"{next(_names)}:"
 
     def given(self, spec: str | TensorSpec) -> Traced:
-        """Return a value that is there before the plan: a weight, an input, a pool. Raises `SpecError`."""
-        return self._value(parse(spec) if isinstance(spec, str) else spec, given=True)
+        """Return a value that is there before the plan: a weight, an input, a pool.
+
+        Raises `SpecError` for a string that is no spec, `SignatureError` for what is neither string nor spec.
+        """
+        found = parse(spec) if isinstance(spec, str) else spec
+        if not isinstance(found, TensorSpec) or found.weak:  # pyright: ignore[reportUnnecessaryIsInstance] - a caller may give anything
+            raise SignatureError(f"{spec!r} is no spec of a tensor; write one like 'float16[2, 3]'")
+        return self._value(found, given=True)
 
     def call(self, op: str, /, *tensors: Any, kernel: str | None = None, **attributes: Any) -> Any:
         """Call an op, as `Registry.call` does, on values, Python scalars, None and lists of values.
@@ -69,8 +80,8 @@ class Draft(Looks):
         choice = self._programs.choose(signature, self._target, self._require, kernel)
         entry = PlanEntry.of(self._catalog, signature, choice, self._target, self._require, kernel)
         outputs = self._outputs(choice, signature, inputs, kernel)
-        read = tuple(int(item.slot) if isinstance(item, Traced) else None for item in flat(inputs))
-        self.plan.steps.append(Step(self.plan.add(entry), read, tuple(int(value.slot) for value in outputs)))
+        read = tuple(self._number(item) if isinstance(item, Traced) else None for item in flat(inputs))
+        self.plan.steps.append(Step(self.plan.add(entry), read, tuple(map(self._number, outputs))))
         return outputs[0] if len(outputs) == 1 else outputs or None
 
     def _operand(self, what: str, value: Any) -> Any:
@@ -80,6 +91,8 @@ class Draft(Looks):
             items = cast("Sequence[Any]", value)
             return operand([self._operand(f"{what}[{n}]", item) for n, item in enumerate(items)])
         if isinstance(value, Traced):
+            if not value.slot.startswith(self._name):
+                raise SignatureError(f"{what} is a value of another draft; give this draft's own")
             return Traced(self._seen(value.spec), value.slot)
         if value is None or isinstance(value, (bool, int, float, complex)):
             return value
@@ -104,4 +117,7 @@ class Draft(Looks):
 
     def _value(self, spec: TensorSpec, *, given: bool) -> Traced:
         self.plan.values.append(Value(spec.dtype.nbytes(spec.extent), self._device.id, given))
-        return Traced(spec, str(len(self.plan.values) - 1))
+        return Traced(spec, f"{self._name}{len(self.plan.values) - 1}")
+
+    def _number(self, value: Traced) -> int:
+        return int(value.slot.removeprefix(self._name))

@@ -184,7 +184,8 @@ class Recorder:
         if view is not None:
             return regions.read(start, nbytes)
         in_place = any(one is not None and one[0] < start + nbytes and start < sum(one) for one in inputs)
-        if fresh or (not in_place and regions.overwritten(start, nbytes)):
+        # Between the elements of one with gaps the value before lives on.
+        if fresh or (not in_place and _gapless(array) and regions.overwritten(start, nbytes)):
             return regions.made(start, nbytes)
         return regions.written(start, nbytes)
 
@@ -200,3 +201,9 @@ def _region(array: Any) -> tuple[int, int] | None:
         return None
     spec = adapter.spec(array)
     return adapter.address(array), spec.dtype.nbytes(spec.extent)
+
+
+def _gapless(array: Any) -> bool:
+    adapter = interop.adapter(array)
+    spec = None if adapter is None else adapter.spec(array)
+    return spec is not None and spec.size == spec.extent

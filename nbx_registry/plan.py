@@ -15,7 +15,7 @@ from nbx_registry import jsonfile
 from nbx_registry.errors import NbxError
 from nbx_registry.jsonfile import Reader
 from nbx_registry.memory.slab import Event
-from nbx_registry.planentry import PlanEntry
+from nbx_registry.planentry import PlanEntry, Reached
 
 FORMAT = 2
 
@@ -100,21 +100,25 @@ class Plan:
     def lives(self) -> list[Life]:
         """Return the lives of the values that the plan makes, by the step that makes them.
 
-        A value is made by the first step that writes it and lives to the last one that reads or writes it. One that no
-        later step reads is a result: it lives to the end.
+        A value is made by the first step that writes it and lives to the last one that reads it. One that no step reads
+        after it was last written, or looked at in another way, is a result: it lives to the end.
         """
         made: dict[int, int] = {}
         read: dict[int, int] = {}
-        touched: dict[int, int] = {}
+        written: dict[int, int] = {}
         for number, step in enumerate(self.steps):
             for value in step.inputs:
                 if value is not None:
-                    read[value] = touched[value] = number
+                    read[value] = number
+            for position in self.entries[step.entry].written:
+                value = step.inputs[position]
+                if value is not None:
+                    written[value] = number
             for value in step.outputs:
+                written[value] = number
                 if not self.values[value].given:
                     made.setdefault(value, number)
-                    touched[value] = number
-        return [Life(v, start, touched[v] if read.get(v, -1) > start else None) for v, start in made.items()]
+        return [Life(v, start, read[v] if read.get(v, -1) > written[v] else None) for v, start in made.items()]
 
     def trace(self, device: str | None = None, *, workspace: Extents | None = None) -> list[Event]:
         """Return the allocations and frees of the plan, for `nbx_registry.memory.slab`.
@@ -192,9 +196,10 @@ class Plan:
             root.refuse("format", f"is {root.data['format']}; this version reads format {FORMAT}")
         plan = cls([PlanEntry.read(reader) for reader in root.objects("entries")])
         plan.values = [_read_value(reader) for reader in root.objects("values")]
+        reached = [entry.reached() for entry in plan.entries]
         made = {number for number, value in enumerate(plan.values) if value.given}
         for reader in root.objects("steps"):
-            plan.steps.append(_read_step(reader, plan, made))
+            plan.steps.append(_read_step(reader, plan, reached, made))
         return plan
 
 
@@ -206,7 +211,7 @@ def _read_value(reader: Reader) -> Value:
     return Value(reader.integer("nbytes"), reader.string("device"), given)
 
 
-def _read_step(reader: Reader, plan: Plan, made: set[int]) -> Step:
+def _read_step(reader: Reader, plan: Plan, reached: Sequence[Reached], made: set[int]) -> Step:
     """Check one step; ``made`` are the values that are there before it, and after it."""
     reader.known("entry", "inputs", "outputs")
     place = reader.integer("entry")
@@ -218,11 +223,32 @@ def _read_step(reader: Reader, plan: Plan, made: set[int]) -> Step:
     for name, found, expected in (("inputs", inputs, entry.inputs), ("outputs", outputs, len(entry.outputs))):
         if len(found) != expected:
             reader.refuse(name, f"has {len(found)} values; {entry.op} of entry {place} takes {expected}")
-    for value in inputs:
+    read, written = reached[place]
+    for value, nbytes in zip(inputs, read, strict=True):
+        if (value is None) != (nbytes is None):
+            what = "no tensor" if nbytes is None else "a tensor"
+            reader.refuse("inputs", f"holds {value} where {entry.op} of entry {place} takes {what}")
+        _check_value(reader, "inputs", plan, entry, value, nbytes)
         if value is not None and value not in made:
             reader.refuse("inputs", f"value {value} is read before a step makes it")
+    for value, nbytes in zip(outputs, written, strict=True):
+        # A view is told as large as a copy would be.
+        _check_value(reader, "outputs", plan, entry, value, 0 if value in inputs else nbytes)
     made.update(value for value in outputs if value is not None)
     return Step(place, tuple(inputs), tuple(value for value in outputs if value is not None))
+
+
+def _check_value(
+    reader: Reader, name: str, plan: Plan, entry: PlanEntry, number: int | None, nbytes: int | None
+) -> None:
+    """Refuse a value that cannot be what a call reads or writes."""
+    if number is None or nbytes is None:
+        return
+    value = plan.values[number]
+    if value.nbytes < nbytes:
+        reader.refuse(name, f"value {number} has {value.nbytes} bytes; {entry.op} reaches over {nbytes}")
+    if value.device != entry.device:
+        reader.refuse(name, f"value {number} is on {value.device}; {entry.op} runs on {entry.device}")
 
 
 def _items(reader: Reader, name: str) -> list[object]:

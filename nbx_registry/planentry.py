@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from importlib import metadata
 from math import isfinite
 from typing import Any, cast
 
-from nbx_registry import digest, dtypes
+from nbx_registry import digest, dtypes, jsonfile
+from nbx_registry.call import flat
 from nbx_registry.catalog import Catalog
 from nbx_registry.choice import Choice
 from nbx_registry.dtypes import DType
@@ -27,6 +28,9 @@ _NO_NUMBERS = ("nan", "inf", "-inf")
 
 Text = str | list[str] | None
 """An operand in a plan: a spec string (``weak int64`` for a Python scalar), a list of them, None for one left out."""
+
+Reached = tuple[list[int | None], list[int | None]]
+"""Bytes that operands and outputs reach over; None for scalars and what is left out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +81,8 @@ class PlanEntry(PlanKernel):
     """The kernel that was asked for."""
     workspace: list[int]
     """Bytes of each piece of workspace of the kernel, temporaries of a composite included."""
+    written: list[int]
+    """Which of its operands, counted as `inputs` counts them, are written in place."""
 
     @classmethod
     def of(
@@ -93,12 +99,28 @@ class PlanEntry(PlanKernel):
             require=require,
             pin=pin,
             workspace=[slot.spec.nbytes for slot in workspace_of(choice, signature)],
+            written=_written(signature),
         )
 
     @property
     def inputs(self) -> int:
         """How many operands its tensors are, those of lists one by one."""
         return sum(len(text) if isinstance(text, list) else 1 for text in self.tensors)
+
+    def reached(self) -> Reached:
+        """Return how many bytes each operand, as `inputs` counts them, and each output reaches over."""
+        read = [None if text is None else _reached(_parsed(text)) for text in flat(self.tensors)]
+        return read, [_reached(parse(text)) for text in self.outputs]
+
+    def changed(self, catalog: Catalog) -> list[str]:
+        """Return the digests that differ, as `differences` does, of contract and kernel as far as they are here."""
+        op, kernel = catalog.ops.get(self.op), catalog.kernels.get(self.kernel)
+        here = replace(
+            self,
+            op_digest=self.op_digest if op is None else op.digest,
+            kernel_digest=self.kernel_digest if kernel is None else _kernel_digest(kernel),
+        )
+        return self.differences(here)
 
     @classmethod
     def read(cls, reader: Reader) -> PlanEntry:
@@ -107,12 +129,13 @@ class PlanEntry(PlanKernel):
         return cls(
             **_read_identity(reader),
             tensors=[_known_text(reader, "tensors", item) for item in _list(reader, "tensors")],
-            outputs=[_known_spec(reader, "outputs", item) for item in _list(reader, "outputs")],
-            attributes=dict(reader.object("attributes").data),
+            outputs=[_known_spec(reader, "outputs", item, parse) for item in _list(reader, "outputs")],
+            attributes=_known_values(reader, "attributes"),
             device=reader.string("device"),
             require=reader.choice("require", REQUIRE),
             pin=reader.optional_string("pin"),
             workspace=[_known_bytes(reader, "workspace", item) for item in _list(reader, "workspace")],
+            written=_known_written(reader),
         )
 
     def signature(self, op: Op) -> Signature:
@@ -141,11 +164,15 @@ def _identity(catalog: Catalog, choice: Choice, *, present: bool) -> dict[str, A
         "op": kernel.op,
         "kernel": kernel.id,
         "op_digest": catalog.op(kernel.op).digest,
-        "kernel_digest": digest.source_digest(kernel.bind) if isinstance(kernel.bind, str) else None,
+        "kernel_digest": _kernel_digest(kernel),
         "toolkit": _toolkit(catalog, kernel) if present else None,
         "settings": {name: _plain(value) for name, value in choice.settings.items()},
         "parts": [PlanKernel(**_identity(catalog, part, present=present)) for part in choice.parts],
     }
+
+
+def _kernel_digest(kernel: Kernel) -> str | None:
+    return digest.source_digest(kernel.bind) if isinstance(kernel.bind, str) else None
 
 
 def _toolkit(catalog: Catalog, kernel: Kernel) -> str | None:
@@ -173,7 +200,7 @@ def _read_identity(reader: Reader) -> dict[str, Any]:
         "op_digest": reader.string("op_digest"),
         "kernel_digest": reader.optional_string("kernel_digest"),
         "toolkit": reader.optional_string("toolkit"),
-        "settings": dict(reader.object("settings").data),
+        "settings": _known_values(reader, "settings"),
         "parts": parts,
     }
 
@@ -185,11 +212,31 @@ def _list(reader: Reader, name: str) -> list[object]:
     return cast("list[object]", value)
 
 
-def _known_spec(reader: Reader, name: str, value: object) -> str:
+def _known_values(reader: Reader, name: str) -> dict[str, Any]:
+    found = dict(reader.object(name).data)
+    try:
+        jsonfile.canonical(found)
+    except ValueError as error:
+        # A number beyond float64, which reads as infinity, or half of a surrogate pair.
+        reader.refuse(name, f"holds what JSON has no word for: {error}")
+    return found
+
+
+def _known_written(reader: Reader) -> list[int]:
+    tensors = _list(reader, "tensors")
+    count = sum(len(cast("list[object]", item)) if isinstance(item, list) else 1 for item in tensors)
+    found = _list(reader, "written")
+    for value in found:
+        if type(value) is not int or not 0 <= value < count:
+            reader.refuse("written", f"holds {value!r}, which is none of the {count} operands")
+    return cast("list[int]", found)
+
+
+def _known_spec(reader: Reader, name: str, value: object, read: Callable[[str], TensorSpec] | None = None) -> str:
     if not isinstance(value, str):
         reader.refuse(name, f"{value!r} is no spec string")
     try:
-        _operand(value)
+        (read or _parsed)(value)
     except NbxError as error:
         reader.refuse(name, str(error))
     return value
@@ -205,6 +252,17 @@ def _known_bytes(reader: Reader, name: str, value: object) -> int:
     if type(value) is not int or value < 0:
         reader.refuse(name, f"holds {value!r}; it must hold bytes, integers from 0 on")
     return value
+
+
+def _written(signature: Signature) -> list[int]:
+    mutable: list[bool] = []
+    for param, operand in zip(signature.op.tensors, signature.tensors, strict=True):
+        mutable += [param.mutable] * (len(operand) if isinstance(operand, tuple) else 1)
+    return [position for position, is_written in enumerate(mutable) if is_written]
+
+
+def _reached(spec: TensorSpec) -> int | None:
+    return None if spec.weak else spec.dtype.nbytes(spec.extent)
 
 
 def _text(operand: Operand) -> Text:

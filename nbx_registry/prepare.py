@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from nbx_registry.catalog import Catalog
-from nbx_registry.errors import NbxError
+from nbx_registry.errors import NbxError, UnknownName
 from nbx_registry.plan import Plan
 from nbx_registry.planentry import PlanEntry
 from nbx_registry.program import BoundProgram
@@ -25,23 +25,33 @@ def prepare(
     Raises
     ------
     NbxError
-        What is here differs: field by field for every entry.
+        What is here differs: field by field for every entry. An op, a kernel or a device that is not here is told so,
+        and so is an entry that cannot be bound where contract or kernel are other code than they were.
     SignatureError
-        An entry does not fit its contract.
+        An entry does not fit its contract, which is the plan's.
     Refused
-        A kernel of the plan may not run here.
+        A kernel of the plan, the same as there, may not run here.
     """
     wanted: list[tuple[Signature, Target, PlanEntry]] = []
     problems: list[str] = []
+    faults: list[NbxError] = []
     for number, entry in enumerate(plan):
-        signature = entry.signature(catalog.op(entry.op))
-        for target in targets_of(entry.device):
-            choice = programs.choose(signature, target, entry.require, entry.pin)
-            here = PlanEntry.of(catalog, signature, choice, target, entry.require, entry.pin)
-            found = entry.differences(here)
-            if found:
-                problems.append(f"entry {number}, {signature} on {target}:\n    " + "\n    ".join(found))
-            wanted.append((signature, target, entry))
+        what = f"entry {number}, {entry.op}"
+        try:
+            signature = entry.signature(catalog.op(entry.op))
+            for target in targets_of(entry.device):
+                what = f"entry {number}, {signature} on {target}"
+                choice = programs.choose(signature, target, entry.require, entry.pin)
+                here = PlanEntry.of(catalog, signature, choice, target, entry.require, entry.pin)
+                _tell(problems, what, entry.differences(here))
+                wanted.append((signature, target, entry))
+        except UnknownName as error:
+            _tell(problems, what, [str(error)])
+        except NbxError as error:
+            # What does not fit, or may not run, may be so because it is other code than it was.
+            found = entry.changed(catalog)
+            _tell(problems, what, [*found, str(error)] if found else [])
+            faults += [] if found else [error]
     if problems:
         more = f"\n  and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
         raise NbxError(
@@ -49,4 +59,11 @@ def prepare(
             + "\n  ".join(problems[:SHOWN])
             + more
         )
+    if faults:
+        raise faults[0]
     return [programs.get(signature, target, e.require, e.pin, keep=True) for signature, target, e in wanted]
+
+
+def _tell(problems: list[str], what: str, found: Sequence[str]) -> None:
+    if found:
+        problems.append(f"{what}:\n    " + "\n    ".join(found))

@@ -282,7 +282,8 @@ class Registry:
 
             if not isinstance(op, Plan):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller may give anything
                 raise SignatureError(f"an op is named by a string like 'add' or 'add@1', or it is a plan; not {op!r}")
-
+            if tensors or attributes or kernel is not None or require is not None:
+                raise SignatureError("a plan holds its requests, policies and pins; beside it only device= is taken")
             moved = None if device is None else self._target_of(device)("").device
             return price_plan(op, self.catalog, self._selector, self._target_of(device), moved)
         from nbx_registry.price import Price
@@ -475,6 +476,7 @@ class Registry:
         """
         from nbx_registry.prepare import prepare
 
+        _check_plan(plan)
         wanted = None if device is None else self.target(device)
 
         def targets_of(product: str) -> list[Target]:
@@ -506,6 +508,7 @@ class Registry:
         """
         from nbx_registry.census import census
 
+        _check_plan(plan)
         return census(plan, self.catalog, self._selector, self._target_of(device))
 
     def _target_of(self, device: str | None) -> Callable[[str], Target]:
@@ -529,9 +532,17 @@ class Registry:
         ----------
         run
             Takes nothing and does the same each time: the same calls in the same order, from one thread, on arrays that
-            it makes or does not change. An error that it raises, but not with the host's kernels, is a wrong result.
+            it makes or does not change; what it returns its next run leaves as it is. An error that it raises, but not
+            with the host's kernels, is a wrong result.
         compare
             ``compare(reference, result)`` says whether a result is right.
+
+        Raises
+        ------
+        NbxError
+            What ``run()`` returned was changed by a later run, or there is another profile or recording.
+        SignatureError
+            ``compare`` returned None.
 
         Notes
         -----
@@ -547,6 +558,13 @@ class Registry:
         from nbx_registry.ops import Namespace
 
         return Namespace(lambda: self)
+
+
+def _check_plan(plan: object) -> None:
+    from nbx_registry.plan import Plan
+
+    if not isinstance(plan, Plan):
+        raise SignatureError(f"{plan!r} is no plan; a file is read by nbx.Plan.load(path)")
 
 
 _default: Registry | None = None

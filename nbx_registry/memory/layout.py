@@ -38,7 +38,7 @@ def best_layout(trace: Iterable[Event], *, seconds: float = 0.5) -> Layout:
     TraceError
         As `nbx_registry.memory.first_fit_extent`.
     """
-    if not seconds >= 0:
+    if not isinstance(seconds, (int, float)) or not seconds >= 0:  # pyright: ignore[reportUnnecessaryIsInstance] - a caller may give anything
         raise NbxError(f"seconds={seconds!r}: a budget is a number from 0 on")
     events = list(trace)
     best = first_fit_layout(events)

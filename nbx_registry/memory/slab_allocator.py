@@ -78,8 +78,10 @@ class SlabAllocator:
         OutOfMemory
             No free part is large enough.
         NbxError
-            Another device, or another stream than that of the first allocation.
+            Another device, another stream than that of the first allocation, or a size that is no integer from 0 on.
         """
+        if not isinstance(nbytes, int) or nbytes < 0:  # pyright: ignore[reportUnnecessaryIsInstance] - a caller may give anything
+            raise NbxError(f"{nbytes!r} bytes were asked for; a size is an integer from 0 on")
         if place != self.place:
             raise NbxError(f"this slab is of {self.place}; memory was asked for on {place}")
         handle = getattr(stream, "handle", stream)

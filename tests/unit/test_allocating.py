@@ -216,6 +216,15 @@ def test_a_full_slab_says_so_and_serves_again(reg: nbx.Registry) -> None:
             nbx.empty(3, device="sim:0")
 
 
+def test_a_slab_is_asked_for_sizes() -> None:
+    slab = SlabAllocator(host_runtime().allocate(0, 4096), "cpu")
+    wrong: list[Any] = [-1, -1000, 5.5, None]
+    for nbytes in wrong:
+        with pytest.raises(nbx.NbxError, match="a size is an integer from 0 on"):
+            slab.allocate("cpu", nbytes, None)
+    assert (slab.live, slab.extent) == (0, 0)
+
+
 def test_binders_that_leave_an_output_unwritten_or_look_outside_are_at_fault() -> None:
     x, empty = np.ones((3, 5), np.float32), np.ones((3, 0), np.float32)
 

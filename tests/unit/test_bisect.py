@@ -223,6 +223,81 @@ def test_a_kernel_that_raises_makes_the_run_wrong() -> None:
     assert (found.kernel, found.call) == ("boom/sqrt/x", 1)
 
 
+def test_what_the_client_s_own_code_raises_is_wrong_too(reg: nbx.Registry, place: str) -> None:
+    WRONG.add("softmax")
+    client = Client(reg, place)
+
+    def run() -> np.ndarray:
+        result = client()
+        if result[0, 0] > 2.9:
+            raise LookupError("nothing has that index")
+        return result
+
+    found = reg.bisect(run, close)
+    assert (found.op, found.call) == ("softmax@1", 13)
+
+    def always() -> None:
+        raise LookupError("nothing has that index")
+
+    with pytest.raises(LookupError):
+        reg.bisect(always, close)
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["array", "nested"])
+def test_a_run_that_returns_the_same_memory_each_time_is_told(reg: nbx.Registry, place: str, nested: bool) -> None:
+    WRONG.add("sqrt")
+    client = Client(reg, place)
+    x, buffer = client.put(X), client.put(np.zeros_like(X))
+
+    def run() -> Any:
+        client.call("sqrt", x, out=buffer)
+        return {"results": (None, [buffer])} if nested else buffer
+
+    with pytest.raises(nbx.NbxError, match="its next run writes to the same memory"):
+        reg.bisect(run, lambda reference, result: True)
+
+
+def test_a_run_that_drifts_is_pinned_on_nobody(reg: nbx.Registry, place: str) -> None:
+    client = Client(reg, place)
+    runs: list[int] = []
+
+    def drifting(run: Any) -> Any:
+        runs.append(1)
+        return run() + (1 if len(runs) > 2 else 0)
+
+    found = reg.bisect(lambda: drifting(client), close)
+    assert (found.outcome, found.faults) == ("not repeatable", ())
+    runs.clear()
+    # The host alone: there is nothing to swap.
+    host = nbx.load(require="any", block=["hostile"])
+    found = host.bisect(lambda: drifting(lambda: host.call("sqrt", X)), close)
+    assert (found.outcome, found.suspects) == ("not repeatable", ())
+
+
+def test_a_kernel_that_is_not_called_each_time_is_not_repeatable(reg: nbx.Registry, place: str) -> None:
+    client = Client(reg, place)
+    runs: list[int] = []
+
+    def run() -> np.ndarray:
+        CALLS.clear()
+        runs.append(1)
+        x = client.call("sqrt", client.put(X))
+        # As often as it takes to be found guilty, and no more.
+        if len(runs) < 6:
+            WRONG.add("add")
+            x = client.call("add", x, 1.0)
+        return np.array(x if isinstance(x, np.ndarray) else x.numpy())
+
+    found = reg.bisect(run, close)
+    assert (found.outcome, found.faults) == ("not repeatable", ())
+
+
+def test_a_comparison_that_says_nothing_is_told(reg: nbx.Registry, place: str) -> None:
+    says_nothing: Any = np.testing.assert_allclose
+    with pytest.raises(nbx.SignatureError, match="compare returned None"):
+        reg.bisect(Client(reg, place), says_nothing)
+
+
 def test_what_the_host_cannot_stand_in_for_is_named(place: str) -> None:
     runtime = "host" if place == "cpu" else "sim"
     kernels = [hostile("made::spread", runtime), hostile("add", runtime)]

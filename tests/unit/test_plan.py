@@ -135,6 +135,60 @@ def test_every_difference_of_every_entry_is_told_before_anything_is_bound(tmp_pa
     assert bound == []
 
 
+def test_what_is_not_here_hides_no_difference(tmp_path: Path) -> None:
+    reg = nbx.load(require="any")
+    with reg.record() as plan:
+        for op in ("add", "multiply"):
+            reg.call(op, X, X)
+        for op in ("sqrt", "exp", "tanh"):
+            reg.call(op, X)
+    changes = [
+        {"op": "add@9"},
+        {"toolkit": "numpy 1.0"},
+        {"attributes": {"b": 1}, "op_digest": "0" * 64},
+        {"pin": "nbx-host/exp/gone"},
+        {"attributes": {"b": 1}},
+    ]
+    wrong = nbx.Plan([replace(e, **change) for e, change in zip(plan, changes, strict=True)])
+    with pytest.raises(nbx.NbxError) as caught:
+        reg.prepare(wrong)
+    text = str(caught.value)
+    for part in (
+        "entry 0, add@9:\n    unknown op 'add@9'; did you mean 'add@1'?",
+        "toolkit: the plan has 'numpy 1.0'",
+        "entry 2, sqrt@1:\n    op_digest: the plan has '0000",
+        "sqrt: unknown attribute 'b'",
+        "unknown kernel 'nbx-host/exp/gone'",
+    ):
+        assert part in text
+    # That one is of the contract that is here, and does not fit it.
+    assert "tanh" not in text
+    with pytest.raises(nbx.SignatureError, match="tanh: unknown attribute 'b'"):
+        reg.prepare(nbx.Plan(wrong.entries[4:]))
+
+
+def test_a_kernel_refused_because_its_code_changed_is_told_as_changed() -> None:
+    reg = nbx.load(require="any")
+    with reg.record() as plan:
+        reg.call("add", X, X)
+    entry = replace(plan.entries[0], require="tuned")
+    with pytest.raises(nbx.Refused):
+        reg.prepare(nbx.Plan([entry]))
+    with pytest.raises(nbx.NbxError, match=r"(?s)kernel_digest: the plan has '0000.*require='tuned'"):
+        reg.prepare(nbx.Plan([replace(entry, kernel_digest="0" * 64)]))
+
+
+def test_what_is_no_plan_is_told() -> None:
+    reg = nbx.load(require="any")
+    asks: list[Callable[[Any], object]] = [reg.prepare, reg.keys]
+    for ask in asks:
+        with pytest.raises(nbx.SignatureError, match=r"'plan.json' is no plan; a file is read by nbx.Plan.load"):
+            ask("plan.json")
+    price: Any = reg.price
+    with pytest.raises(nbx.SignatureError, match="only device= is taken"):
+        price(nbx.Plan(), "float32[3]", kernel="nbx-host/add/numpy")
+
+
 def test_another_process_prints_what_differs(tmp_path: Path) -> None:
     reg = nbx.load(require="any")
     with reg.record() as plan:
@@ -229,7 +283,7 @@ def test_strides_that_move_nothing_are_kept(tmp_path: Path) -> None:
 ENTRY: dict[str, Any] = {
     "op": "add@1", "kernel": "k", "op_digest": "d", "kernel_digest": None, "toolkit": None, "settings": {}, "parts": [],
     "tensors": ["float32[5]", "weak int64"], "outputs": ["float32[5]"], "attributes": {}, "device": "host/cpu",
-    "require": "any", "pin": None, "workspace": [64],
+    "require": "any", "pin": None, "workspace": [64], "written": [],
 }  # fmt: skip
 VALUES = [{"nbytes": 20, "device": "host/cpu", "given": given} for given in (True, False)]
 STEP = {"entry": 0, "inputs": [0, None], "outputs": [1]}
@@ -267,6 +321,27 @@ def document(**changes: Any) -> str:
         (document(steps=[{**STEP, "inputs": [0, True]}]), r"inputs: holds True"),
         (document(steps=[{**STEP, "inputs": [1, 0]}]), r"inputs: value 1 is read before a step makes it"),
         (document(steps=[{**STEP, "twice": 1}]), r"steps\[0\]\.twice: unknown key"),
+        (
+            document(steps=[{**STEP, "inputs": [None, None]}]),
+            r"inputs: holds None where add@1 of entry 0 takes a tensor",
+        ),
+        (document(steps=[{**STEP, "inputs": [0, 0]}]), r"inputs: holds 0 where add@1 of entry 0 takes no tensor"),
+        (
+            document(values=[{**VALUES[0], "nbytes": 19}, VALUES[1]]),
+            r"inputs: value 0 has 19 bytes; add@1 reaches over 20",
+        ),
+        (document(values=[VALUES[0], {**VALUES[1], "nbytes": 19}]), r"outputs: value 1 has 19 bytes"),
+        (
+            document(values=[VALUES[0], {**VALUES[1], "device": "acme/one"}]),
+            r"outputs: value 1 is on acme/one; add@1 runs on",
+        ),
+        (document(entries=[{**ENTRY, "written": [2]}]), r"written: holds 2, which is none of the 2 operands"),
+        (document(entries=[{**ENTRY, "outputs": ["weak float32"]}]), r"outputs: 'weak float32' is no spec string"),
+        (
+            document(entries=[{**ENTRY, "attributes": {"a": 1.5}}]).replace("1.5", "1e400"),
+            r"attributes: holds what JSON has",
+        ),
+        (document(entries=[{**ENTRY, "settings": {"a": ["\ud800"]}}]), r"settings: holds what JSON has no word for"),
     ],
 )
 def test_a_malformed_plan_is_named(tmp_path: Path, text: str, message: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -149,7 +150,57 @@ def test_what_is_written_in_place_and_lists_are_followed(reg: nbx.Registry, put:
     ]
     assert [v for v, value in enumerate(plan.values) if value.given] == [0, 1, 2]
     # The second output of spread is read by nobody: it is a result.
-    assert {v: end for v, _, end in plan.lives()} == {3: 2, 4: 3, 5: 5, 6: None, 7: 5}
+    # What was written in place last is one, too.
+    assert {v: end for v, _, end in plan.lives()} == {3: 2, 4: 3, 5: 5, 6: None, 7: None}
+    assert [entry.written for entry in plan if entry.op.endswith("accumulate@1")] == [[1], [1]]
+
+
+def test_results_written_in_place_and_seen_as_views_live_to_the_end(reg: nbx.Registry) -> None:
+    def run() -> list[Any]:
+        x = nbx.asarray(X)
+        y = reg.call("sqrt", x)
+        reg.call("add", y, 1.0, out=y)
+        z = reg.call("permute_dims", reg.call("sqrt", x), axes=(1, 0))
+        for _ in range(3):
+            x = reg.call("add", x, 1.0)
+        return [y, z, x]
+
+    plan = record(reg, run)
+    assert {v: end for v, _, end in plan.lives()} == {1: None, 2: None, 3: 5, 4: 6, 5: None}
+    slab = nbx.SlabAllocator(reg.runtime("host").allocate(0, first_fit_extent(plan.trace())), "cpu")
+    with nbx.allocating(slab):
+        results = run()
+    np.testing.assert_array_equal(results[0].numpy(), np.sqrt(X) + 1)
+
+
+def test_between_the_elements_of_an_output_with_gaps_the_value_before_lives_on(reg: nbx.Registry, put: Any) -> None:
+    def run() -> None:
+        buffer, x = put(np.empty(63, np.float32)), put(X[0].copy())
+        reg.call("sqrt", x, out=buffer)
+        reg.call("add", buffer, 1.0)
+        reg.call("sqrt", put(X[0, :32].copy()), out=buffer[::2])
+        reg.call("add", buffer, 1.0)
+
+    assert record(reg, run).lives()[0] == Life(1, 0, 3)
+
+
+def test_a_value_in_what_is_left_of_freed_memory_is_not_lost(reg: nbx.Registry) -> None:
+    slab = nbx.SlabAllocator(reg.runtime("host").allocate(0, 1 << 16), "cpu")
+
+    def run() -> None:
+        small, large = nbx.asarray(np.ones(128, np.float32)), nbx.asarray(np.ones(256, np.float32))
+        with nbx.allocating(slab):
+            reg.call("sqrt", large)
+            hole, target = nbx.empty(128), nbx.empty(128)
+            reg.call("sqrt", small, out=target)
+            del hole
+            reg.call("add", target, reg.call("add", small, 1.0))
+
+    plan = record(reg, run)
+    assert slab.extent == 3 * 512
+    written = plan.steps[1].outputs[0]
+    assert plan.steps[3].inputs == (written, plan.steps[2].outputs[0])
+    assert not plan.values[written].given
 
 
 def test_tensors_without_elements_take_nothing(reg: nbx.Registry, put: Any) -> None:
@@ -202,6 +253,11 @@ def test_a_draft_needs_no_device_and_tells_what_is_wrong(reg: nbx.Registry) -> N
         reg.draft("nvidia/h200-sxn")
     with pytest.raises(nbx.UnknownName, match="did you mean 'nbx-host/add/numpy'"):
         draft.call("add", y, y, kernel="nbx-host/add/nump")
+    with pytest.raises(nbx.SignatureError, match="x1 is a value of another draft"):
+        reg.draft("cpu").call("add", y, 1.0)
+    wrong: Any = 5
+    with pytest.raises(nbx.SignatureError, match="5 is no spec of a tensor"):
+        draft.given(wrong)
 
 
 def test_a_plan_for_several_devices_asks_which(reg: nbx.Registry) -> None:
@@ -272,3 +328,38 @@ def test_regions_join_and_give_way() -> None:
     assert regions.read(1060, 1) == fresh
     assert regions.read(2055, 1) not in (fresh, joined, weight)
     assert regions.read(1000, 0) != regions.read(1000, 0)
+
+
+def test_what_is_read_is_what_was_written_there() -> None:
+    """Buffers come, are written and read in parts, and go; memory is handed out again at whatever offset."""
+    for seed in range(200):
+        draw, regions = random.Random(seed), Regions()
+        live: list[tuple[int, int]] = []
+        numbers: dict[int, int] = {}
+        reads: list[tuple[int, int]] = []
+        for _ in range(60):
+            if live and draw.random() < 0.3:
+                start, end = live.pop(draw.randrange(len(live)))
+                for at in range(start, end):
+                    numbers.pop(at, None)
+            if draw.random() < 0.5:
+                start = draw.randrange(0, 100)
+                end = start + draw.choice([4, 8, 32])
+                if all(end <= low or high <= start for low, high in live):
+                    live.append((start, end))
+                    if draw.random() < 0.5:
+                        numbers.update(dict.fromkeys(range(start, end), regions.made(start, end - start)))
+            elif live:
+                start, end = draw.choice(live)
+                low, high = (start, end) if draw.random() < 0.5 else sorted(draw.sample(range(start, end + 1), 2))
+                if draw.random() < 0.5:
+                    reads += [
+                        (number, regions.read(low, high - low))
+                        for number in {*map(numbers.get, range(low, high))}
+                        if number is not None
+                    ]
+                else:
+                    begins = regions.made if regions.overwritten(low, high - low) else regions.written
+                    numbers.update(dict.fromkeys(range(low, high), begins(low, high - low)))
+        assert all(regions.final(one) == regions.final(other) for one, other in reads)
+        assert {regions.final(one) for one, _ in reads} <= set(regions.values())
