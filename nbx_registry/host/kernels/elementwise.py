@@ -13,6 +13,10 @@ from nbx_registry.dtypes import DType
 from nbx_registry.host.kernels.blocks import Array, in_blocks, working
 from nbx_registry.launch import BindContext, Launch
 from nbx_registry.rounding import round_to_float
+from nbx_registry.signature import Signature
+
+FEW = 4096
+"""Elements up to which ml_dtypes' own loops of bfloat16, which give the same, are faster than conversion by NumPy."""
 
 
 def add(context: BindContext) -> Launch:
@@ -67,7 +71,7 @@ def sqrt(context: BindContext) -> Launch:
 
 def relu(context: BindContext) -> Launch:
     """Bind numpy.maximum with zero."""
-    wide = _function(np.maximum, context.signature.outputs[0].dtype)
+    wide = _function(np.maximum, context.signature)
 
     def run(x: Array, out: Array) -> None:
         wide(x, 0, out=out)
@@ -108,7 +112,7 @@ def arithmetic(context: BindContext, function: np.ufunc) -> Launch:
     signature = context.signature
     args = signature.names
     (out,) = signature.outputs
-    wide = _function(function, out.dtype)
+    wide = _function(function, signature)
     # A Python scalar takes the array's dtype before it counts.
     weak = any(spec.weak for spec in signature.operands) and not _numpy_owns(out.dtype)
     # These two take an output by keyword alone.
@@ -116,25 +120,36 @@ def arithmetic(context: BindContext, function: np.ufunc) -> Launch:
         return Launch(function=wide, args=args)
 
     def run(x1: Any, x2: Any, target: Array) -> None:
-        if weak:
-            x1, x2 = rounded(x1, out.dtype), rounded(x2, out.dtype)
         wide(x1, x2, out=target)
 
-    return Launch(function=run, args=args)
+    def run_weak(x1: Any, x2: Any, target: Array) -> None:
+        wide(rounded(x1, out.dtype), rounded(x2, out.dtype), out=target)
+
+    return Launch(function=run_weak if weak else run, args=args)
 
 
 def rounded(operand: Any, dtype: DType) -> Any:
     """Return an operand, a Python scalar in a dtype."""
     if not isinstance(operand, bool | int | float):
         return operand
-    if dtype.floating and not _numpy_owns(dtype):
-        return dtype.numpy.type(float(round_to_float(np.float64(operand), dtype)))
-    return dtype.numpy.type(operand)
+    if not dtype.floating or _numpy_owns(dtype):
+        return dtype.numpy.type(operand)
+    if np.float32(operand) != operand:
+        # On the way to the dtype ml_dtypes would round it a first time.
+        operand = round_to_float(np.float64(operand), dtype)
+    return dtype.numpy.type(float(operand))
 
 
-def _function(function: np.ufunc, dtype: DType) -> Callable[..., Any]:
-    """Return a function of NumPy that computes results of a dtype, rounding once."""
-    if _numpy_owns(dtype):
+def _function(function: np.ufunc, signature: Signature) -> Callable[..., Any]:
+    """Return a function of NumPy that computes an op's results, rounding once."""
+    (out,) = signature.outputs
+    dtype = out.dtype
+    own = (
+        dtype.name == "bfloat16"
+        and out.size <= FEW
+        and all(spec.dtype is dtype for spec in signature.operands if not spec.weak)
+    )
+    if _numpy_owns(dtype) or own:
         # NumPy rounds once here: it computes float16 in float32, and mixed dtypes in the wider one, which is out's.
         return function
     # A ufunc told its dtype converts what it reads and writes block by block, with no array beside.
