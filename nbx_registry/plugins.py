@@ -7,7 +7,6 @@ claim one id the owner is settled by the id itself (see `_quarantine_duplicates`
 from __future__ import annotations
 
 import re
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -89,6 +88,38 @@ class Plugin:
             self.traceback = trace
 
 
+class _Manager(pluggy.PluginManager):
+    """Hooks and who implements them; what can be neither is not looked at, which takes longer than the rest."""
+
+    def parse_hookspec_opts(self, module_or_class: Any, name: str) -> pluggy.HookspecOpts | None:
+        return super().parse_hookspec_opts(module_or_class, name) if name in _HOOKS else None
+
+    def parse_hookimpl_opts(self, plugin: object, name: str) -> pluggy.HookimplOpts | None:
+        return None if name.startswith("__") else super().parse_hookimpl_opts(plugin, name)
+
+
+class _Managers:
+    """One manager serves all plugins, each alone in it: reading the hooks anew for each takes milliseconds.
+
+    It is given back empty by whom it served, and not by a plugin about which anything raised.
+    """
+
+    def __init__(self) -> None:
+        self._free: _Manager | None = None
+
+    def take(self) -> _Manager:
+        manager, self._free = self._free, None
+        if manager is None:
+            manager = _Manager(hookspecs.GROUP)
+            manager.add_hookspecs(hookspecs)
+        return manager
+
+    def give(self, manager: _Manager, name: str) -> None:
+        manager.unregister(name=name)
+        if not manager.has_plugin(name) and not any(h.get_hookimpls() for h in vars(manager.hook).values()):
+            self._free = manager
+
+
 class _Wrong(Exception):
     """What is wrong with a plugin, and the way out."""
 
@@ -110,6 +141,7 @@ def discover(block: Iterable[str] = (), extra: Sequence[Any] = ()) -> tuple[Plug
         attribute, else by its ``__name__`` or its type's.
     """
     blocked = {canonical(name) for name in block}
+    managers = _Managers()
     found: list[Plugin] = []
     by_name: dict[str, list[Source]] = {}
     for source in (*entrypoints.installed(), *map(_in_process, extra)):
@@ -143,7 +175,7 @@ def discover(block: Iterable[str] = (), extra: Sequence[Any] = ()) -> tuple[Plug
             owners = " and ".join(sorted(s.distribution or s.module or "an object of this process" for s in sources))
             plugin.quarantine(f"two plugins are named {names}: {owners}", "uninstall or rename one of them")
         else:
-            _ask(plugin, first)
+            _ask(plugin, first, managers)
     _quarantine_duplicates(found)
     _quarantine_orphans(found)
     _add_dtypes(found)
@@ -161,17 +193,19 @@ def _in_process(plugin: Any) -> Source:
     return source
 
 
-def _ask(plugin: Plugin, source: Source) -> None:
+def _ask(plugin: Plugin, source: Source, managers: _Managers) -> None:
     """Import one plugin and collect what its hooks return. The boundary at which a plugin's errors become reports."""
     doing = [f"importing {source.module or source.name}"]
     who = source.distribution or source.name
     try:
-        _collect(plugin, source, doing)
+        _collect(plugin, source, doing, managers)
     except KeyboardInterrupt:
         raise
     except _Wrong as error:
         plugin.quarantine(error.reason, error.way_out)
     except BaseException as error:  # noqa: BLE001 - it may raise anything, SystemExit too; it becomes the report
+        import traceback  # nobody asks for one where nothing is wrong
+
         plugin.quarantine(
             f"{doing[-1]} raised {told(error)}",
             f"mend or uninstall {who}, or block it: block=[{plugin.name!r}]",
@@ -179,7 +213,7 @@ def _ask(plugin: Plugin, source: Source) -> None:
         )
 
 
-def _collect(plugin: Plugin, source: Source, doing: list[str]) -> None:
+def _collect(plugin: Plugin, source: Source, doing: list[str], managers: _Managers) -> None:
     """Fill in what a plugin brings; ``doing`` says what was last begun."""
     module, who = source.module or source.name, source.distribution or source.name
     if source.wrong:
@@ -197,8 +231,7 @@ def _collect(plugin: Plugin, source: Source, doing: list[str]) -> None:
             f"{module} {stated}; this core has version {hookspecs.HOOK_VERSION}",
             f"install a version of {who} for hook version {hookspecs.HOOK_VERSION}",
         )
-    manager = pluggy.PluginManager(hookspecs.GROUP)
-    manager.add_hookspecs(hookspecs)
+    manager = managers.take()
     try:
         manager.register(implementation, plugin.name)
         manager.check_pending()
@@ -220,6 +253,7 @@ def _collect(plugin: Plugin, source: Source, doing: list[str]) -> None:
             if (found := wrong(item)) is not None:
                 raise _Wrong(f"{caller.name}: {found[0]}", found[1])
         setattr(plugin, attribute, items)
+    managers.give(manager, plugin.name)
     _check_own(plugin)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pluggy
 import pytest
 
 from nbx_registry import dtypes, entrypoints, plugins
@@ -424,3 +425,40 @@ def test_two_dtypes_of_one_name_take_out_both_who_claim_it() -> None:
 def test_a_dtype_with_other_facts_than_the_tables_is_quarantined() -> None:
     odd = DType(name="float32", kind="int", bits=7, key="o7")
     assert "'float32' is already in the table" in quarantined(make("bad", dtypes=[odd])).reason
+
+
+class Equal:
+    """Equal to whatever it is compared with, and brings kernels by two functions."""
+
+    NBX_HOOKS = 1
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        for part in ("x", "y"):
+            setattr(self, f"more_{part}", hook("kernels", [kernel(f"{name}/add/{part}")]))
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return 0
+
+
+def test_each_plugin_brings_its_own_whatever_it_is_equal_to() -> None:
+    states = found(Equal("one"), Equal("two"), make("three", kernels=[kernel("three/add/x")]), make("four"))
+    brought = {name: sorted(k.id for k in states[name].kernels) for name in ("one", "two", "three", "four")}
+    assert {name: states[name].reason for name in brought} == dict.fromkeys(brought, "")
+    assert brought == {
+        "one": ["one/add/x", "one/add/y"],
+        "two": ["two/add/x", "two/add/y"],
+        "three": ["three/add/x"],
+        "four": [],
+    }
+
+
+def test_the_hooks_are_read_once_for_all_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[object] = []
+    add = pluggy.PluginManager.add_hookspecs
+    monkeypatch.setattr(pluggy.PluginManager, "add_hookspecs", lambda self, of: (read.append(of), add(self, of)))
+    assert len(found(make("one"), make("two"), make("three"))) > 3
+    assert len(read) == 1
