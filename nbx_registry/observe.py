@@ -118,12 +118,16 @@ class Recorder:
         self._devices: dict[str, str] = {}
         self._steps: list[tuple[int, str, list[int | None], list[int]]] = []
         self._lock = threading.Lock()
+        self._closed = False
 
     def observe(self, call: Call, args: Sequence[Any], out: Any) -> Any:
         """Run one call and note it."""
         program = call.program_for(args, out)
         result = call.run(args, out)
         with self._lock:
+            if self._closed:
+                # Of another thread, and still running when the block ended.
+                return result
             # What the call was bound as before its operands' addresses were known is needed ahead of it too.
             self._entry(call.bound)
             entry, place = self._entry(program), program.target.name
@@ -143,8 +147,9 @@ class Recorder:
         return result
 
     def close(self) -> None:
-        """Put the steps into the plan."""
+        """Put the steps into the plan, to which nothing is added from then on."""
         with self._lock:
+            self._closed = True
             numbers: dict[tuple[str, int], int] = {}
             values = {place: regions.values() for place, regions in self._regions.items()}
 

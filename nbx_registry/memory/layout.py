@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 
 from nbx_registry.errors import NbxError
 from nbx_registry.memory.slab import UNIT, Event, Interval, Layout, first_fit_layout, intervals, live_peak
 
-_GLANCE = 128
-"""Placements between two looks at the clock."""
+_GLANCE = 1 << 15
+"""Pairs of allocations, and allocations, looked at between two looks at the clock."""
 
 
 class _Late(Exception):
@@ -66,9 +66,9 @@ class _Search:
         self._beside: list[list[int]] = [[] for _ in items]
         """The allocations that share some time with each."""
         live: list[int] = []
+        self._work = _GLANCE
         for index, item in enumerate(items):
-            if index % _GLANCE == 0:
-                self._look()
+            self._look(len(live))
             live = [other for other in live if items[other].end > item.start]
             if item.units:
                 self._beside[index] = list(live)
@@ -84,13 +84,14 @@ class _Search:
         """Yield offsets without end, in units. Raises `_Late` when the time is up."""
         items = self._items
         everything = range(len(items))
-        orders = [
-            sorted(everything, key=lambda n: (-items[n].units, n)),
-            sorted(everything, key=lambda n: (items[n].start - items[n].end, -items[n].units, n)),
-            sorted(everything, key=lambda n: ((items[n].start - items[n].end) * items[n].units, n)),
+        ranks: list[Callable[[int], tuple[int, ...]]] = [
+            lambda n: (-items[n].units, n),
+            lambda n: (items[n].start - items[n].end, -items[n].units, n),
+            lambda n: ((items[n].start - items[n].end) * items[n].units, n),
         ]
         found: list[tuple[int, list[int], list[int]]] = []
-        for order in orders:
+        for rank in ranks:
+            order = sorted(everything, key=rank)
             offsets = self._place(order)
             found.append((self.extent(offsets), order, offsets))
             yield offsets
@@ -98,7 +99,7 @@ class _Search:
         # Not for secrets: the same orders are to be tried every time.
         draw = random.Random(0)
         for _ in count():
-            self._look()
+            self._look(len(order))
             changed = self._moved(order, offsets, extent, draw)
             tried = self._place(changed)
             reached = self.extent(tried)
@@ -120,9 +121,8 @@ class _Search:
     def _place(self, order: Sequence[int]) -> list[int]:
         items, beside = self._items, self._beside
         offsets = [-1] * len(items)
-        for number, index in enumerate(order):
-            if number % _GLANCE == 0:
-                self._look()
+        for index in order:
+            self._look(len(beside[index]))
             units = items[index].units
             at = 0
             if units:
@@ -135,6 +135,9 @@ class _Search:
             offsets[index] = at
         return offsets
 
-    def _look(self) -> None:
-        if time.perf_counter() >= self._deadline:
-            raise _Late
+    def _look(self, work: int) -> None:
+        self._work += work + 1
+        if self._work >= _GLANCE:
+            self._work = 0
+            if time.perf_counter() >= self._deadline:
+                raise _Late

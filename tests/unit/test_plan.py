@@ -429,3 +429,23 @@ def test_recordings_and_profiles_see_every_thread_and_one_at_a_time() -> None:
             thread.join()
     assert sorted(entry.outputs[0] for entry in plan) == ["float32[3]", "float32[4]"]
     assert reg.observer is None
+
+
+def test_a_call_that_returns_after_the_block_is_not_of_the_plan() -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    def late(x: Any, out: Any) -> None:
+        begun.set()
+        ended.wait(30)
+        np.sqrt(x, out=out)
+
+    reg = nbx.load(plugins=[made("made", host_kernel("made/sqrt/x", late, preference=9))], require="any")
+    thread = threading.Thread(target=lambda: reg.call("sqrt", X))
+    with reg.record() as plan:
+        reg.call("add", X, 1.0)
+        thread.start()
+        begun.wait(30)
+    ended.set()
+    thread.join()
+    assert [entry.op for entry in plan] == ["add@1"]
+    assert len(plan.steps) == 1
