@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import gcd
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -163,14 +164,15 @@ def out_of_range(op: str, values: Sequence[int], dtype: str) -> SignatureError:
 class OverlapGuard:
     """What is written shares no memory with anything else, as far as the kernel does not tolerate it.
 
-    Spans of memory are compared, from the first byte to the last: interleaved views count as overlapping. Two tensors
-    that are both written never may.
+    Spans of memory are compared, from the first byte to the last, and where they meet what repeats in both: keys and
+    values in one buffer, pages of which take turns, lie apart. Interleaved views that do not repeat together count as
+    overlapping. Two tensors that are both written never may.
 
     Attributes
     ----------
     pairs : list of tuple
-        (written slot, other slot, bytes that the written spans, bytes that the other spans, whether the very same
-        elements are tolerated).
+        (written slot, other slot, bytes that the written spans, bytes that the other spans, `_combs` of the two,
+        whether the very same elements are tolerated).
     """
 
     reads_values = False
@@ -191,7 +193,14 @@ class OverlapGuard:
         self._decide = decide
         spans = [0 if slot.spec.weak else _span(slot.spec, array=array) for slot in slots]
         self.pairs = [
-            (w, other, spans[w], spans[other], other not in written and _same(kernel, slots[w].spec, slots[other].spec))
+            (
+                w,
+                other,
+                spans[w],
+                spans[other],
+                _combs(slots[w].spec, slots[other].spec, array=array),
+                other not in written and _same(kernel, slots[w].spec, slots[other].spec),
+            )
             for w in written
             for other in range(len(slots))
             if other != w and (other > w if other in written else kernel.overlap != "any") and spans[w] and spans[other]
@@ -200,25 +209,63 @@ class OverlapGuard:
     def __call__(self, operands: Sequence[Any]) -> None:
         """Raise `Refused` naming the first two that share memory."""
         addresses = [_address(operand) for operand in operands]
-        for w, other, bytes_w, bytes_other, same in self.pairs:
+        for w, other, bytes_w, bytes_other, combs, same in self.pairs:
             start, other_start = addresses[w], addresses[other]
             if (
                 start < other_start + bytes_other
                 and other_start < start + bytes_w
+                and all(
+                    (other_start - start) % period < tooth or (start - other_start) % period < other_tooth
+                    for period, tooth, other_tooth in combs
+                )
                 and not (same and start == other_start)
             ):
                 raise _refusal(self._decide(), self._kernel, self._slots[w], self._slots[other])
 
     def doubt(self) -> str:
-        """Return whether spans meet; that it is at the very same elements only the guard itself sees."""
+        """Return whether elements may meet; that they are the very same ones only the guard itself sees."""
         return " or ".join(
-            f"p{w} < p{o} + {bytes_o} and p{o} < p{w} + {bytes_w}" for w, o, bytes_w, bytes_o, _ in self.pairs
+            " and ".join(
+                (
+                    f"p{w} < p{o} + {bytes_o} and p{o} < p{w} + {bytes_w}",
+                    *(
+                        f"((p{o} - p{w}) % {period} < {tooth_w} or (p{w} - p{o}) % {period} < {tooth_o})"
+                        for period, tooth_w, tooth_o in combs
+                    ),
+                )
+            )
+            for w, o, bytes_w, bytes_o, combs, _ in self.pairs
         )
 
 
 def _span(spec: TensorSpec, *, array: bool) -> int:
     """Return the bytes from the first element to the last: in arrays elements of less than a byte have one each."""
     return spec.extent * spec.dtype.itemsize if array else spec.dtype.nbytes(spec.extent)
+
+
+def _combs(a: TensorSpec, b: TensorSpec, *, array: bool) -> tuple[tuple[int, int, int], ...]:
+    """Return ``(period, bytes of a, bytes of b)`` for the ways to see both as combs whose teeth leave each other room.
+
+    All strides from some length on are multiples of their greatest common divisor, the period; shorter ones stay within
+    a tooth. Two such tensors share no byte if their teeth do not meet modulo the period.
+    """
+    if a.weak or b.weak or (not array and min(a.dtype.bits, b.dtype.bits) < 8):
+        return ()
+    sizes = [
+        [(stride * spec.dtype.itemsize, extent) for extent, stride in zip(spec.shape, spec.strides, strict=True)]
+        for spec in (a, b)
+    ]
+    lengths = sorted({stride for axes in sizes for stride, extent in axes if stride and extent > 1})
+    found: list[tuple[int, int, int]] = []
+    for place, shortest in enumerate(lengths):
+        period = gcd(*lengths[place:])
+        tooth_a, tooth_b = (
+            spec.dtype.itemsize + sum((extent - 1) * stride for stride, extent in axes if stride < shortest)
+            for spec, axes in zip((a, b), sizes, strict=True)
+        )
+        if tooth_a + tooth_b <= period:
+            found.append((period, tooth_a, tooth_b))
+    return tuple(found)
 
 
 def _same(kernel: Kernel, a: TensorSpec, b: TensorSpec) -> bool:

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import nbx_registry as nbx
 import nbx_simulated.plugin
@@ -93,3 +95,78 @@ def test_an_integer_beyond_float64_beside_a_scalar_of_numpy(reg: nbx.Registry) -
         args = (np.ones(3, bool), x) if op == "where" else (x,)
         with pytest.raises(nbx.SignatureError, match="of 1329 bits is outside the range of float32"):
             reg.call(op, *args, 10**400)
+
+
+# Memory that is shared ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", ["numpy", "cpu", "sim:0"])
+def test_what_is_written_may_lie_between_what_is_read(reg: nbx.Registry, place: str) -> None:
+    buffer = tensor(np.arange(127, dtype=np.float32), place)
+    x, out = buffer[:126:2], buffer[1:127:2]
+    for _ in range(2):
+        assert reg.call("multiply", x, 2, out=out) is out
+        np.testing.assert_array_equal(array(out), np.arange(0, 252, 4))
+        np.testing.assert_array_equal(array(x), np.arange(0, 126, 2))
+    rows = tensor(np.arange(63 * 10, dtype=np.float32), place)
+    wide = rows.reshape((63, 10))
+    reg.call("multiply", wide[:, :5], 2, out=wide[:, 5:])
+    np.testing.assert_array_equal(array(wide)[:, 5:], 2 * array(wide)[:, :5])
+
+
+def test_a_byte_that_is_shared_is_refused_however_sparse_the_views(reg: nbx.Registry) -> None:
+    wide, eye = np.zeros((63, 10), np.float32), np.eye(5, dtype=np.float32)
+    reg.call("matmul", wide[:, :5], eye, out=wide[:, 5:])
+    reg.call("matmul", wide[:, ::2], eye, out=wide[:, 1::2])
+    for x, out in ((wide[:, :5], wide[:, 4:9]), (wide[:-1, 5:], wide[1:, 2:7]), (wide[:, ::2], wide[:, :5])):
+        with pytest.raises(nbx.Refused, match=r"'out' .* shares memory with 'x1'"):
+            reg.call("matmul", x, eye, out=out)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    shape=st.lists(st.integers(1, 4), min_size=2, max_size=3),
+    strides=st.lists(st.tuples(st.integers(1, 24), st.integers(0, 24)), min_size=3, max_size=3),
+    starts=st.tuples(st.integers(0, 60), st.integers(0, 60)),
+)
+def test_views_that_share_a_byte_are_never_taken_for_apart(
+    reg: nbx.Registry, shape: list[int], strides: list[tuple[int, int]], starts: tuple[int, int]
+) -> None:
+    memory = np.zeros(512, np.float64)
+    out, x = (
+        np.lib.stride_tricks.as_strided(memory[start:], shape, [8 * pair[n] for pair in strides[: len(shape)]])
+        for n, start in enumerate(starts)
+    )
+    try:
+        reg.call("matmul", x, np.eye(shape[-1]), out=out)
+    except (nbx.Refused, nbx.SignatureError):
+        return
+    assert not np.shares_memory(x, out)
+
+
+@pytest.mark.parametrize(
+    ("shape", "pools"),
+    [
+        ((9, 2, 3, 8, 33), lambda joint: (joint[:, 0], joint[:, 1])),
+        ((9, 2, 8, 3, 33), lambda joint: (joint[:, 0].swapaxes(1, 2), joint[:, 1].swapaxes(1, 2))),
+        ((9, 3, 8, 66), lambda joint: (joint[..., :33], joint[..., 33:])),
+        ((9, 8, 3, 33, 2), lambda joint: (joint[..., 0].swapaxes(1, 2), joint[..., 1].swapaxes(1, 2))),
+    ],
+    ids=["pages", "pages of tokens", "rows", "elements"],
+)
+def test_keys_and_values_may_share_a_buffer(
+    reg: nbx.Registry, shape: tuple[int, ...], pools: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+) -> None:
+    joint = np.zeros(shape, np.float16)
+    k_pool, v_pool = pools(joint)
+    new = np.arange(2 * 3 * 33, dtype=np.float32).reshape(2, 3, 33)
+    table, lens = np.array([[4, 0], [7, 8]], np.int32), np.array([7, 8], np.int32)
+    for _ in range(2):
+        reg.call("paged_kv_append_step", new, -new, k_pool, v_pool, table, lens)
+    for pool, rows in ((k_pool, new), (v_pool, -new)):
+        np.testing.assert_array_equal(pool[4, :, 7], rows[0])
+        np.testing.assert_array_equal(pool[8, :, 0], rows[1])
+    assert np.count_nonzero(joint) == 2 * np.count_nonzero(new)
+    for k, v in ((k_pool, k_pool), (k_pool[:-1], k_pool[1:]), (k_pool[..., :32], k_pool[..., 1:])):
+        with pytest.raises(nbx.Refused, match=r"'k_pool' .* shares memory with 'v_pool'"):
+            reg.call("paged_kv_append_step", new[..., : k.shape[3]], new[..., : k.shape[3]], k, v, table % 8, lens)
