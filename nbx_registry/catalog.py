@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -154,6 +153,8 @@ def _named(items: Iterable[Value]) -> Mapping[str, Value]:
 
 def _findable(module: str) -> bool:
     """Return whether a module can be found; neither it nor a package around it is imported for that."""
+    import importlib.util  # nothing of it is needed to register
+
     top, *rest = module.split(".")
     try:
         spec = importlib.util.find_spec(top)

@@ -26,7 +26,7 @@ VARIABLES: Mapping[str, str] = {
 
 MAX_THREADS = 1024
 
-_PLUGIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_PLUGIN = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 
 
 def config_dir(environ: Mapping[str, str] | None = None) -> Path:
@@ -44,7 +44,7 @@ def blocked(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
     text = _given(environ).get("NBX_BLOCK", "")
     names = [part.strip() for part in text.split(",")] if text.strip() else []
     for name in names:
-        if not _PLUGIN.fullmatch(name):
+        if not re.fullmatch(_PLUGIN, name):
             raise EnvironmentVariableError(
                 f"NBX_BLOCK={text!r}: {name!r} is no plugin name; separate names by commas, like nbx-cuda,nbx-sdm"
             )

@@ -177,8 +177,9 @@ def weak_spec(value: object) -> TensorSpec | None:
     raise SignatureError(f"{value!r} is no tensor, scalar or None")
 
 
-_SPEC = re.compile(r"\s*([A-Za-z_]\w{0,63})\s*\[([0-9,\s]*)\]\s*((?:;[^;]*)*)\s*\Z")
-_INTEGERS = re.compile(r"\s*\[([-0-9,\s]*)\]\s*\Z")
+# Compiled when the first string is read: registering reads none.
+_SPEC = r"\s*([A-Za-z_]\w{0,63})\s*\[([0-9,\s]*)\]\s*((?:;[^;]*)*)\s*\Z"
+_INTEGERS = r"\s*\[([-0-9,\s]*)\]\s*\Z"
 
 
 def parse(text: str) -> TensorSpec:
@@ -188,7 +189,7 @@ def parse(text: str) -> TensorSpec:
     """
     if len(text) > 2000:
         raise SpecError(f"spec string of {len(text)} characters; at most 2000")
-    match = _SPEC.match(text)
+    match = re.match(_SPEC, text)
     if match is None:
         raise SpecError(f"{text!r} is no spec string; write one like 'float16[2, 3]' or 'float32[4, 4];strides=[1, 4]'")
     dtype = dtypes.get(match[1])
@@ -207,7 +208,7 @@ def parse(text: str) -> TensorSpec:
             raise SpecError(f"{text!r} gives {name!r} twice")
         seen.add(name)
         if name == "strides" and equals:
-            inner = _INTEGERS.match(value)
+            inner = re.match(_INTEGERS, value)
             if inner is None:
                 raise SpecError(f"strides of {text!r} must be a list of integers, [s0, s1, ...]")
             strides = _integers(inner[1], text)
