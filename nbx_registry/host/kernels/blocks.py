@@ -93,6 +93,28 @@ def in_blocks_together(
             yield from several
 
 
+def in_parts(arrays: Sequence[Array]) -> Generator[tuple[Array, ...], None, None]:
+    """Yield parts of arrays, which broadcast to the shape of the last one: of that at most `BLOCK` elements."""
+    *given, out = arrays
+    if out.size <= BLOCK:
+        if out.size:
+            yield tuple(arrays)
+        return
+    # What is one along the first axis, or has none, stays as it is.
+    cut = [a.ndim == out.ndim and a.shape[0] > 1 for a in given]
+    each = out.size // len(out)
+    if each > BLOCK:
+        inner = [a[0] if a.ndim == out.ndim and not along else a for a, along in zip(given, cut, strict=True)]
+        for index in range(len(out)):
+            here = (a[index] if along else a for a, along in zip(inner, cut, strict=True))
+            yield from in_parts((*here, out[index]))
+        return
+    step = BLOCK // each
+    for start in range(0, len(out), step):
+        part = slice(start, start + step)
+        yield (*(a[part] if along else a for a, along in zip(given, cut, strict=True)), out[part])
+
+
 def _flat(given: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
     """Return an array or Python scalar, broadcast to a shape, along one axis, contiguous."""
     scalar = isinstance(given, bool | int | float)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,8 @@ from nbx_registry.host.kernels.blocks import Array, in_blocks, working
 from nbx_registry.launch import BindContext, Launch
 from nbx_registry.rounding import round_to_float
 from nbx_registry.signature import Signature
+
+_PYTHON = (int, float)
 
 FEW = 4096
 """Elements up to which ml_dtypes' own loops of bfloat16, which give the same, are faster than conversion by NumPy."""
@@ -113,8 +115,7 @@ def arithmetic(context: BindContext, function: np.ufunc) -> Launch:
     args = signature.names
     (out,) = signature.outputs
     wide = _function(function, signature)
-    # A Python scalar takes the array's dtype before it counts.
-    weak = any(spec.weak for spec in signature.operands) and not _numpy_owns(out.dtype)
+    weak = weak_is_rounded(signature)
     # These two take an output by keyword alone.
     if not weak and function not in (np.maximum, np.minimum):
         return Launch(function=wide, args=args)
@@ -128,16 +129,31 @@ def arithmetic(context: BindContext, function: np.ufunc) -> Launch:
     return Launch(function=run_weak if weak else run, args=args)
 
 
+def weak_is_rounded(signature: Signature) -> bool:
+    """Return whether there are Python scalars to be `rounded`: they take the arrays' dtype, in which NumPy rounds too.
+
+    But in dtypes that are not its own it takes them for float64.
+    """
+    return any(spec is not None and spec.weak for spec in signature.operands) and not _numpy_owns(
+        signature.outputs[0].dtype
+    )
+
+
 def rounded(operand: Any, dtype: DType) -> Any:
     """Return an operand, a Python scalar in a dtype."""
-    if not isinstance(operand, bool | int | float):
+    if not isinstance(operand, _PYTHON):
         return operand
+    # Of zeros the key of a cache does not tell the sign.
+    return _scalar(operand, dtype) if operand else dtype.numpy.type(operand)
+
+
+@lru_cache(maxsize=256)
+def _scalar(number: float, dtype: DType) -> Any:
     if not dtype.floating or _numpy_owns(dtype):
-        return dtype.numpy.type(operand)
-    if np.float32(operand) != operand:
-        # On the way to the dtype ml_dtypes would round it a first time.
-        operand = round_to_float(np.float64(operand), dtype)
-    return dtype.numpy.type(float(operand))
+        return dtype.numpy.type(number)
+    # On the way to the dtype ml_dtypes would round a first time.
+    exact = np.float32(number) == number
+    return dtype.numpy.type(float(number if exact else round_to_float(np.float64(number), dtype)))
 
 
 def _function(function: np.ufunc, signature: Signature) -> Callable[..., Any]:
