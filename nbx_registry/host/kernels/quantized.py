@@ -84,11 +84,18 @@ Work = Callable[[_Tile, _Scratch], object]
 
 
 def _spread(tiles: list[_Tile], nbytes: int, work: Work) -> None:
+    # As many as threads come to need at once: fresh memory at every part would be a page fault every few kilobytes.
+    idle: list[_Scratch] = []
+
     def part(start: int, stop: int) -> None:
-        scratch = _Scratch()
+        try:
+            scratch = idle.pop()
+        except IndexError:
+            scratch = _Scratch()
         with np.errstate(all="ignore"):
             for tile in tiles[start:stop]:
                 work(tile, scratch)
+        idle.append(scratch)
 
     if large(nbytes):
         spread(part, len(tiles), nbytes)
