@@ -10,7 +10,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import islice
+from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -92,7 +92,7 @@ class Dispatcher:
         found = tuple(key)
         call = self._calls.get(found)
         if call is None:
-            taken = tuple(map(_take, args))
+            taken = self._taken(args)
             if any(a is not b for a, b in zip(taken, args, strict=True)):
                 for param, array in zip(self.op.tensors, args, strict=False):
                     if param.mutable:
@@ -106,6 +106,19 @@ class Dispatcher:
         return call, args
 
     # A call of a new kind.
+
+    def _taken(self, args: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the arguments, with arrays that cannot be read where they are taken in."""
+        names = chain((param.name for param in self.op.tensors), repeat("one too many"))
+        return tuple([self._named(name, _take, array) for name, array in zip(names, args, strict=False)])
+
+    def _named(self, name: str, read: Callable[..., Any], *args: Any) -> Any:
+        """Read an argument. What its library's adapter refuses is told with the op and the argument's name."""
+        try:
+            return read(*args)
+        except SignatureError as error:
+            error.args = (f"{self.op.name}: {name}: {error}",)
+            raise
 
     def _make(
         self,
@@ -130,8 +143,8 @@ class Dispatcher:
         outs = [] if out is None else self._outs(out)
         place = self._place(given, adapters, outs, device)
         specs: list[Any] = [
-            weak_spec(value) if adapter is None else adapter.spec(value)
-            for (_, value), adapter in zip(given, adapters, strict=True)
+            weak_spec(value) if adapter is None else self._named(name, adapter.spec, value)
+            for (name, value), adapter in zip(given, adapters, strict=True)
         ]
         if len(given) != len(args) or any(param.is_list for param in params):
             specs = _structured(params, args, specs)
@@ -157,7 +170,7 @@ class Dispatcher:
     def _adapter(self, name: str, array: Any) -> Adapter | None:
         if array is None or type(array) in WEAK:
             return None
-        adapter = interop.adapter(array)
+        adapter = self._named(name.rstrip("="), interop.adapter, array)
         if adapter is None:
             raise interop.not_a_tensor(array, f"{self.op.name}: {name}")
         return adapter
@@ -172,14 +185,14 @@ class Dispatcher:
         places: dict[str, str] = {}
         for (name, array), adapter in zip(given, adapters, strict=True):
             if adapter is not None:
-                places.setdefault(adapter.place(array), name)
+                places.setdefault(self._named(name, adapter.place, array), name)
         if len(places) > 1:
             where = ", ".join(f"{name} on {place}" for place, name in places.items())
             raise SignatureError(
                 f"{self.op.name}: tensors on several devices ({where}); nothing is copied unless asked"
             )
         if not places:
-            places = {adapter.place(array): "out=" for array, adapter in outs[:1]}
+            places = {self._named("out", adapter.place, array): "out=" for array, adapter in outs[:1]}
         wanted = None if device is None else self._registry.target(device).name
         place = next(iter(places), wanted or "cpu")
         if wanted is not None and wanted != place:
@@ -204,7 +217,7 @@ class Dispatcher:
 
     def _check_ours(self, name: str, array: Any) -> None:
         """Refuse to write the arrays of a library that are only read here."""
-        error = interop.only_read(array, f"{self.op.name}: {name}")
+        error = self._named(name.rstrip("="), interop.only_read, array, f"{self.op.name}: {name}")
         if error is not None:
             raise error
 
@@ -213,6 +226,9 @@ class Dispatcher:
         name, expected = self.op.name, len(self.op.outputs)
         if not expected:
             raise SignatureError(f"{name} has no outputs; it takes no out=")
+        if isinstance(out, list):
+            wanted = "the array itself" if expected == 1 else f"a tuple of {expected} arrays"
+            raise SignatureError(f"{name}: out= is a list; give {wanted}")
         several = isinstance(out, tuple)
         given = cast("Sequence[Any]", out) if several else (out,)
         if len(given) != expected:
@@ -232,10 +248,10 @@ class Dispatcher:
         name = self.op.name
         specs: list[TensorSpec] = []
         for (array, adapter), output, spec in zip(outs, self.op.outputs, signature.outputs, strict=True):
-            found = adapter.spec(array)
+            found = self._named("out", adapter.spec, array)
             if found.dtype is not spec.dtype or found.shape != spec.shape:
                 raise SignatureError(f"{name}: out= is {found}; output {output.name!r} is {spec}")
-            if adapter.place(array) != place:
+            if self._named("out", adapter.place, array) != place:
                 raise SignatureError(f"{name}: out= is on {adapter.place(array)}, the tensors on {place}")
             if not found.injective:
                 raise SignatureError(f"{name}: out= is expanded ({found}): its elements share memory")
@@ -274,7 +290,11 @@ def _key(array: object) -> Any:
     kind = type(array)
     if array is None or kind in WEAK:
         return kind
-    adapter = interop.adapter(array)
+    try:
+        adapter = interop.adapter(array)
+    except SignatureError:
+        # As for the rest: told where the argument's name is known.
+        return kind
     if adapter is None or adapter.foreign:
         # A foreign array is first taken in, then the call is one of nbx tensors; the rest have their errors in `_make`.
         return kind
@@ -295,7 +315,8 @@ def _part(array: object) -> Any:
 
 
 def _list_key(arrays: Any) -> Any:
-    return (list, *map(_part, arrays))
+    # Several outputs are a tuple: a list in its place is refused.
+    return (type(arrays), *map(_part, arrays))
 
 
 _KEYS: dict[type, Callable[[Any], Any]] = {list: _list_key, tuple: _list_key}

@@ -112,7 +112,12 @@ class IndexGuard:
             if smallest >= low and (high is None or largest < high):
                 continue
             bad = smallest if smallest < low else largest
-            range_ = f"below {low}" if high is None else f"outside {low}..{high - 1} ({what} is {high})"
+            if high is None:
+                range_ = f"below {low}"
+            elif high <= low:
+                range_ = f"where {what} is {high}: there is none to choose"
+            else:
+                range_ = f"outside {low}..{high - 1} ({what} is {high})"
             raise SignatureError(f"{self._op}: {name} holds {bad}, {range_}; nothing was written")
 
     def doubt(self) -> str | None:
@@ -158,7 +163,10 @@ def out_of_range(op: str, values: Sequence[int], dtype: str) -> SignatureError:
     """Return the error for Python integers of which the array's dtype cannot hold one."""
     # Python spells out no integer of more than some thousand digits.
     scalars = ", ".join(str(v) if v.bit_length() <= 128 else f"of {v.bit_length()} bits" for v in values)
-    return SignatureError(f"{op}: the Python integer {scalars} is outside the range of {dtype}; nothing was written")
+    return SignatureError(
+        f"{op}: the Python integer {scalars} is outside the range of {dtype}; nothing was written;"
+        " give a smaller one, or convert the array with astype"
+    )
 
 
 class OverlapGuard:

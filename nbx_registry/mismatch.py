@@ -74,7 +74,7 @@ class Mismatch:
     def dtype(self, index: int, name: str, spec: TensorSpec) -> NoReturn:
         """A dtype outside the parameter's class."""
         param = self.op.tensors[index]
-        self.fail(f"{name} is {spec.dtype}, but must be {self._wanted(param)}", "DTYPE")
+        self.fail(f"{name} is {spec.dtype}, but must be {self._wanted(param)}; convert it with astype", "DTYPE")
 
     def letter(self, index: int, name: str, spec: TensorSpec, bound: DType, tensors: Sequence[Any]) -> NoReturn:
         """A dtype that differs from the one its letter is bound to."""
@@ -169,7 +169,9 @@ class Mismatch:
         assert op.infer is not None
         try:
             outputs = op.infer(signature)
-        except NbxError:
+        except NbxError as error:
+            if not str(error).startswith((f"{op.name}:", f"{op.name} ")):
+                error.args = (f"{op.name}: {error}",)
             raise
         except Exception as error:
             raise PluginFault(

@@ -369,8 +369,8 @@ def decode_attention(
     ----------
     q : floating [B, Hq, D]
     k, v : floating [B, Hkv, T, D] and [B, Hkv, T, Dv]
-        With strides of their own: a prefix of a larger buffer is read in place, and nothing past T. Hq is a multiple of
-        Hkv; query head h reads head h div (Hq / Hkv).
+        With strides of their own: a prefix of a larger buffer is read in place, and nothing past T. Hkv is at
+        least 1, and Hq a multiple of it; query head h reads head h div (Hq / Hkv).
     bias : floating [T], optional
         Added to the scaled products; -inf hides a key.
     scale : float or None
@@ -388,7 +388,7 @@ def decode_attention(
     Raises
     ------
     SignatureError
-        For extents or dtypes that differ, Hq no multiple of Hkv, a ``q_dtype`` that is not the cache's.
+        For extents or dtypes that differ, Hkv = 0 or Hq no multiple of it, a ``q_dtype`` that is not the cache's.
 
     Notes
     -----
@@ -806,7 +806,8 @@ def group_norm(
     -------
     floating, the shape and dtype of ``x``
         Computed in float32 (float64 in float64) and rounded once. The variance is that of the deviations: a
-        difference of mean squares loses it where the mean is large. A group with NaN or an infinity in it is NaN.
+        difference of mean squares loses it where the mean is large. A group with NaN or an infinity in it is NaN. What
+        squares of deviations beyond float32 leave is open.
 
     Raises
     ------
@@ -883,11 +884,11 @@ def irfft_basis(
     Raises
     ------
     SignatureError
-        For n below 1.
+        For n below 1, and for n above 2^31, where k j would leave 64 bits.
 
     Notes
     -----
-    ``flops`` counts one operation a cosine or sine, and one for its weight.
+    ``flops`` counts one operation a cosine or sine, and one for its weight; the least as `rfft_basis` has it.
     """
 
 def layer_norm(
@@ -917,7 +918,8 @@ def layer_norm(
     -------
     floating [*B, D]
         Computed in float32 (float64 in float64) and rounded once. The variance is that of the deviations: a
-        difference of mean squares loses it where the mean is large. A row with NaN or an infinity in it is NaN.
+        difference of mean squares loses it where the mean is large. A row with NaN or an infinity in it is NaN. What
+        squares of deviations beyond float32 leave is open.
 
     Raises
     ------
@@ -1280,7 +1282,7 @@ def paged_decode_attention(
     ----------
     q : floating [B, Hq, D]
     k_pool, v_pool : floating [pages, Hkv, page_tokens, D] and [pages, Hkv, page_tokens, Dv]
-        Hq is a multiple of Hkv; query head h reads head h div (Hq / Hkv).
+        Hkv is at least 1, and Hq a multiple of it; query head h reads head h div (Hq / Hkv).
     block_table : int32 [B, max_pages]
         The pages of each sequence; sequences may share some. Below 0 there is no page: its tokens are not attended.
     seq_lens : int32 [B]
@@ -1304,8 +1306,8 @@ def paged_decode_attention(
     Raises
     ------
     SignatureError
-        For extents or dtypes that differ, Hq no multiple of Hkv, a negative ``longest``, a ``q_dtype`` that is not the
-        cache's; on the host for a length or a page out of range.
+        For extents or dtypes that differ, Hkv = 0 or Hq no multiple of it, a negative ``longest``, a ``q_dtype`` that
+        is not the cache's; on the host for a length or a page out of range.
 
     Notes
     -----
@@ -1331,7 +1333,8 @@ def paged_kv_append(
     new : floating [N, Hkv, D]
     slot : int32 [N]
         page * page_tokens + position. A negative one is padding: its row is skipped. One beyond the pool is refused by
-        name where the slots are on the host, out of contract on a device; so is one given twice.
+        name where the slots are on the host, out of contract on a device. One given twice is out of contract
+        everywhere: either row may be what stays.
     pool : floating [pages, Hkv, page_tokens, D], written in place
         Nothing else of it changes.
     saturate : bool
@@ -1378,10 +1381,11 @@ def paged_kv_append_step(
     ----------
     k_new, v_new : floating [B, Hkv, D] and [B, Hkv, Dv]
     k_pool, v_pool : floating [pages, Hkv, page_tokens, D] and [pages, Hkv, page_tokens, Dv], written in place
-        Nothing else of them changes.
+        Nothing else of them changes. Both may be views of one buffer in which pages, or rows, take turns.
     block_table : int32 [B, max_pages]
         The pages of each sequence. Below 0 there is no page: nothing is written. A page beyond the pool is refused by
-        name where the table is on the host, out of contract on a device; so are two sequences at one place.
+        name where the table is on the host, out of contract on a device. Two sequences that write to one place are out
+        of contract everywhere: either row may be what stays.
     lens : int32 [B]
         Below 0, or beyond what the table reaches: nothing is written.
     saturate : bool
@@ -1433,6 +1437,10 @@ def paged_lens_advance(
     ------
     SignatureError
         For another dtype, and for n of more than 32 bits.
+
+    Notes
+    -----
+    This project's own: a length that passed through the host would freeze in a recorded graph.
     """
 
 def permute_dims(
@@ -1815,11 +1823,11 @@ def rfft_basis(
     Raises
     ------
     SignatureError
-        For n below 1.
+        For n below 1, and for n above 2^31, where k j would leave 64 bits.
 
     Notes
     -----
-    ``flops`` counts one operation a cosine or sine.
+    ``flops`` counts one operation a cosine or sine, the least those of an eighth of the circle: the others repeat them.
     """
 
 def rms_norm(
@@ -1953,7 +1961,7 @@ def scaled_dot_product_attention(
     ----------
     q : floating [B, Hq, Tq, D]
     k, v : the dtype of ``q``, [B, Hkv, Tk, D] and [B, Hkv, Tk, Dv]
-        Hq is a multiple of Hkv; query head h reads head h div (Hq / Hkv).
+        Hkv is at least 1, and Hq a multiple of it; query head h reads head h div (Hq / Hkv).
     mask : bool or floating, broadcasts to [B, Hq, Tq, Tk], optional
         A boolean one keeps a key where True; a floating one is added to the scaled product.
     causal : bool
@@ -1971,7 +1979,8 @@ def scaled_dot_product_attention(
     Raises
     ------
     SignatureError
-        For extents or dtypes that differ, Hq no multiple of Hkv, a mask that does not broadcast or is an integer's.
+        For extents or dtypes that differ, Hkv = 0 or Hq no multiple of it, a mask that does not broadcast or is an
+        integer's.
 
     Notes
     -----
@@ -2023,7 +2032,8 @@ def silu(
     -------
     floating, the shape and dtype of ``x``
         NaN gives NaN, +inf gives +inf, -inf gives NaN (-inf times 0). A result of zero has the sign of ``x``. float32
-        results are within 8.5 ulp, one more than those of `sigmoid`; narrower ones are rounded once from such.
+        results are within 8.5 ulp, one more than those of `sigmoid`; where `sigmoid` is below the normal numbers the
+        result may be zero. Narrower ones are rounded once from such.
 
     Notes
     -----

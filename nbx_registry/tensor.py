@@ -150,7 +150,17 @@ class Tensor:
         return _restrided(unpack(self.span(), self.dtype, self.spec.extent), self.spec)
 
     def assign(self, elements: np.ndarray) -> None:
-        """Set the elements of a tensor on the host from an array of its shape and NumPy dtype."""
+        """Set the elements of a tensor on the host from an array of its shape and NumPy dtype.
+
+        Raises `SignatureError` for another shape or dtype, and for a tensor that is only read.
+        """
+        if elements.shape != self.shape or elements.dtype != self.dtype.numpy:
+            raise SignatureError(
+                f"{self} cannot be set from {elements.dtype}{list(elements.shape)};"
+                " give an array of its shape and dtype"
+            )
+        if self.readonly:
+            raise SignatureError(f"{self} is only read; set a copy: nbx.asarray(x, copy=True)")
         if not self.dtype.packed:
             self.host_array()[...] = elements
         elif self.size:
@@ -261,6 +271,10 @@ class Tensor:
         else:
             array = self.host_array()
         return np.array(array, dtype=dtype, copy=copy) if dtype is not None or copy else array
+
+    def __bool__(self) -> bool:
+        # Without this it would be that of `__len__`.
+        raise TypeError(f"{self} is neither true nor false; ask its elements: bool(x.numpy().all())")
 
     def __len__(self) -> int:
         if not self.shape:

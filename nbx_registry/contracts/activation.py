@@ -126,7 +126,8 @@ def silu(x: Array) -> Array:
     -------
     floating, the shape and dtype of ``x``
         NaN gives NaN, +inf gives +inf, -inf gives NaN (-inf times 0). A result of zero has the sign of ``x``. float32
-        results are within 8.5 ulp, one more than those of `sigmoid`; narrower ones are rounded once from such.
+        results are within 8.5 ulp, one more than those of `sigmoid`; where `sigmoid` is below the normal numbers the
+        result may be zero. Narrower ones are rounded once from such.
 
     Notes
     -----

@@ -59,7 +59,8 @@ def layer_norm(x: Array, weight: Array | None, bias: Array | None, *, eps: float
     -------
     floating [*B, D]
         Computed in float32 (float64 in float64) and rounded once. The variance is that of the deviations: a
-        difference of mean squares loses it where the mean is large. A row with NaN or an infinity in it is NaN.
+        difference of mean squares loses it where the mean is large. A row with NaN or an infinity in it is NaN. What
+        squares of deviations beyond float32 leave is open.
 
     Raises
     ------
@@ -194,7 +195,8 @@ def group_norm(x: Array, weight: Array | None, bias: Array | None, *, groups: in
     -------
     floating, the shape and dtype of ``x``
         Computed in float32 (float64 in float64) and rounded once. The variance is that of the deviations: a
-        difference of mean squares loses it where the mean is large. A group with NaN or an infinity in it is NaN.
+        difference of mean squares loses it where the mean is large. A group with NaN or an infinity in it is NaN. What
+        squares of deviations beyond float32 leave is open.
 
     Raises
     ------

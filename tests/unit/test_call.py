@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from making import add, host_kernel, made
 from ops_made import made_ops
 
@@ -18,6 +19,17 @@ from nbx_registry.kernel import Kernel
 from nbx_registry.registry import set_default
 
 Place = Callable[[Any], Any]
+
+
+class Broken:
+    """Offers DLPack and does not keep to it."""
+
+    def __dlpack__(self, **_exchange: Any) -> Any:
+        raise RuntimeError("broken")
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
 
 STRICT = Kernel(
     id="made/add/strict",
@@ -156,6 +168,54 @@ def test_several_outputs_are_given_as_a_tuple(reg: nbx.Registry, put: Place) -> 
 def test_outputs_that_do_not_fit_are_named(reg: nbx.Registry, op: str, out: Any, message: str) -> None:
     with pytest.raises(nbx.SignatureError, match=message):
         reg.call(op, numbers(7, 5), out=out)
+
+
+def test_a_list_of_outputs_is_no_tuple_however_often_a_tuple_was_given(reg: nbx.Registry) -> None:
+    x = numbers(7, 5)
+    outs = [np.empty(7, np.float32), np.empty(7, np.float32)]
+    bound = reg.bind("made::spread", x, out=tuple(outs))
+    for call in (reg.call, lambda _, *args, **kwargs: bound.rebind(*args, **kwargs)):
+        reg.call("made::spread", x, out=tuple(outs))
+        with pytest.raises(nbx.SignatureError, match="made::spread: out= is a list; give a tuple of 2 arrays"):
+            call("made::spread", x, out=outs)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (np.ones(5)[::-1], "NumPy array of shape .* has a negative stride"),
+        (np.ones(5, ">f4"), "byte-swapped"),
+        (np.ma.array(np.ones(5)), "carries a mask"),
+        (torch.ones(5, requires_grad=True), "requires grad"),
+        (torch.ones(5, device="meta"), "is on meta"),
+        (Broken(), "cannot be read through DLPack: RuntimeError: broken"),
+    ],
+)
+def test_an_array_that_cannot_be_read_is_named_as_the_argument_it_is(reg: nbx.Registry, value: Any, words: str) -> None:
+    good = np.ones(5)
+    for _ in range(2):
+        with pytest.raises(nbx.SignatureError, match=f"^add: x2: .*{words}"):
+            reg.call("add", good, value, require="any")
+        with pytest.raises(nbx.SignatureError, match=f"^concat: arrays.*{words}"):
+            reg.call("concat", [good, value], require="any")
+    if not isinstance(value, Broken):
+        with pytest.raises(nbx.SignatureError, match=f"^add: out: .*{words}"):
+            reg.call("add", good, good, out=value, require="any")
+
+
+def test_what_rules_and_guards_refuse_names_the_op_and_the_way_out(reg: nbx.Registry) -> None:
+    x, ints = numbers(3, 4), np.arange(3, dtype=np.int8)
+    for op, args, kwargs, words in (
+        ("add", (x, numbers(5)), {}, "add: x1 and x2 do not broadcast"),
+        ("add", (ints, numbers(3)), {}, "add: x1 is int8 and x2 is float32: .*; convert one of them with astype"),
+        ("softmax", (x,), {"axis": 2}, "softmax: axis=2 is out of range"),
+        ("matmul", (x, x), {}, "matmul contracts the last axis"),
+        ("exp", (ints,), {}, "exp: x is int8, but must be floating; convert it with astype"),
+        ("add", (ints, 128), {}, "add: the Python integer 128 .* range of int8; .* convert the array with astype"),
+        ("embedding", (x[:0], np.zeros(1, np.int64)), {}, "embedding: index holds 0, where V is 0: there is none"),
+    ):
+        with pytest.raises(nbx.SignatureError, match=f"^{words}"):
+            reg.call(op, *args, require="any", **kwargs)
 
 
 def test_two_outputs_never_share_memory(reg: nbx.Registry, put: Place) -> None:

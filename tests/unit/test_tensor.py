@@ -425,3 +425,42 @@ def test_expanding_keeps_what_is_not_named() -> None:
     t = tensor.asarray(np.arange(3)).reshape((3, 1))
     assert t.expand((-1, 4)).numpy().tolist() == [[0] * 4, [1] * 4, [2] * 4]
     assert t.expand((2, -1, -1)).shape == (2, 3, 1)
+
+
+def test_integers_beyond_int64_become_no_floating_numbers_unasked() -> None:
+    for numbers, span in (
+        ([2**63], "from 9223372036854775808 to 9223372036854775808"),
+        ([-1, 2**63], "from -1 to 9223372036854775808"),
+        ([[0], [2**64]], "from 0 to 18446744073709551616"),
+        (2**200, "from one of 201 bits"),
+    ):
+        with pytest.raises(SignatureError, match=f"numbers {span} .*do not all fit int64; give a dtype"):
+            tensor.asarray(numbers)
+    with pytest.raises(SignatureError, match="do not all fit uint64"):
+        tensor.asarray([-1, 2**63], "uint64")
+    with pytest.raises(
+        SignatureError, match="an integer among the numbers is beyond float64, by which they become float32"
+    ):
+        tensor.asarray([1, 10**400], "float32")
+    assert tensor.asarray([2**64 - 1, 1], "uint64").numpy().tolist() == [2**64 - 1, 1]
+    assert tensor.asarray([-1, 2**200], "float64").numpy().tolist() == [-1.0, 2.0**200]
+    assert tensor.asarray([0.5, 2**64]).numpy().tolist() == [0.5, 2.0**64]
+    assert tensor.asarray([-(2**63), 2**63 - 1]).numpy().tolist() == [-(2**63), 2**63 - 1]
+
+
+def test_a_tensor_is_neither_true_nor_false() -> None:
+    for numbers in ([0.0], [1.0, 0.0], []):
+        with pytest.raises(TypeError, match="neither true nor false"):
+            bool(tensor.asarray(numbers))
+
+
+def test_elements_are_set_from_what_needs_no_conversion() -> None:
+    t = tensor.asarray(np.zeros((2, 3), np.int16))
+    for elements in (np.ones(3, np.int16), np.full((2, 3), 70000), np.ones((3, 2), np.int16)):
+        with pytest.raises(SignatureError, match=r"int16\[2, 3\].*cannot be set from .*shape and dtype"):
+            t.assign(elements)
+    assert not t.numpy().any()
+    frozen = np.zeros(3)
+    frozen.flags.writeable = False
+    with pytest.raises(SignatureError, match="is only read; set a copy"):
+        tensor.asarray(frozen).assign(np.ones(3))
