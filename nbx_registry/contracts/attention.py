@@ -155,7 +155,7 @@ def magnitude_attention(
 @op(
     "scaled_dot_product_attention@1(q: F[B, Hq, Tq, D], k: F[B, Hkv, Tk, D], v: F[B, Hkv, Tk, Dv],"
     " mask: T[*M]? = None, *, causal: bool = False, scale: float? = None) -> F[B, Hq, Tq, Dv]",
-    require="Hq % Hkv == 0",
+    require=("Hkv >= 1", "Hq % Hkv == 0"),
     infer=infer_attention,
     cost=cost_attention,
     unit="matrix",
@@ -173,7 +173,7 @@ def scaled_dot_product_attention(
     ----------
     q : floating [B, Hq, Tq, D]
     k, v : the dtype of ``q``, [B, Hkv, Tk, D] and [B, Hkv, Tk, Dv]
-        Hq is a multiple of Hkv; query head h reads head h div (Hq / Hkv).
+        Hkv is at least 1, and Hq a multiple of it; query head h reads head h div (Hq / Hkv).
     mask : bool or floating, broadcasts to [B, Hq, Tq, Tk], optional
         A boolean one keeps a key where True; a floating one is added to the scaled product.
     causal : bool
@@ -191,7 +191,8 @@ def scaled_dot_product_attention(
     Raises
     ------
     SignatureError
-        For extents or dtypes that differ, Hq no multiple of Hkv, a mask that does not broadcast or is an integer's.
+        For extents or dtypes that differ, Hkv = 0 or Hq no multiple of it, a mask that does not broadcast or is an
+        integer's.
 
     Notes
     -----

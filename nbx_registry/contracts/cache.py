@@ -43,7 +43,8 @@ def paged_kv_append(new: Array, slot: Array, pool: Array, *, saturate: bool) -> 
     new : floating [N, Hkv, D]
     slot : int32 [N]
         page * page_tokens + position. A negative one is padding: its row is skipped. One beyond the pool is refused by
-        name where the slots are on the host, out of contract on a device; so is one given twice.
+        name where the slots are on the host, out of contract on a device. One given twice is out of contract
+        everywhere: either row may be what stays.
     pool : floating [pages, Hkv, page_tokens, D], written in place
         Nothing else of it changes.
     saturate : bool
@@ -108,10 +109,11 @@ def paged_kv_append_step(
     ----------
     k_new, v_new : floating [B, Hkv, D] and [B, Hkv, Dv]
     k_pool, v_pool : floating [pages, Hkv, page_tokens, D] and [pages, Hkv, page_tokens, Dv], written in place
-        Nothing else of them changes.
+        Nothing else of them changes. Both may be views of one buffer in which pages, or rows, take turns.
     block_table : int32 [B, max_pages]
         The pages of each sequence. Below 0 there is no page: nothing is written. A page beyond the pool is refused by
-        name where the table is on the host, out of contract on a device; so are two sequences at one place.
+        name where the table is on the host, out of contract on a device. Two sequences that write to one place are out
+        of contract everywhere: either row may be what stays.
     lens : int32 [B]
         Below 0, or beyond what the table reaches: nothing is written.
     saturate : bool

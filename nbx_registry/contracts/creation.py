@@ -32,7 +32,7 @@ def infer_full(signature: Signature) -> TensorSpec:
     dtype: DType = signature.attributes["dtype"] or dtypes.get(DEFAULTS[kind])
     if dtype.kind not in _HELD[kind]:
         raise SignatureError(
-            f"fill_value {value} is a Python {kind}, which a {dtype.name} tensor is not filled with; "
+            f"fill_value {value} is a Python {kind}, which a tensor of {dtype.name} is not filled with; "
             f"name another dtype= or give another number",
             code="DTYPE",
         )

@@ -86,7 +86,7 @@ def magnitude_decode_attention(
 @op(
     "decode_attention@1(q: F1[B, Hq, D], k: F2[B, Hkv, T, D], v: F2[B, Hkv, T, Dv], bias: F3[T]? = None, *,"
     " scale: float? = None, q_dtype: dtype? = None) -> F1[B, Hq, Dv]",
-    require=("Hq % Hkv == 0", "q_dtype in (None, k.dtype)"),
+    require=("Hkv >= 1", "Hq % Hkv == 0", "q_dtype in (None, k.dtype)"),
     cost=cost_decode_attention,
     unit="matrix",
     accumulation="2",
@@ -103,8 +103,8 @@ def decode_attention(
     ----------
     q : floating [B, Hq, D]
     k, v : floating [B, Hkv, T, D] and [B, Hkv, T, Dv]
-        With strides of their own: a prefix of a larger buffer is read in place, and nothing past T. Hq is a multiple of
-        Hkv; query head h reads head h div (Hq / Hkv).
+        With strides of their own: a prefix of a larger buffer is read in place, and nothing past T. Hkv is at
+        least 1, and Hq a multiple of it; query head h reads head h div (Hq / Hkv).
     bias : floating [T], optional
         Added to the scaled products; -inf hides a key.
     scale : float or None
@@ -122,7 +122,7 @@ def decode_attention(
     Raises
     ------
     SignatureError
-        For extents or dtypes that differ, Hq no multiple of Hkv, a ``q_dtype`` that is not the cache's.
+        For extents or dtypes that differ, Hkv = 0 or Hq no multiple of it, a ``q_dtype`` that is not the cache's.
 
     Notes
     -----
@@ -222,12 +222,12 @@ def decode_attention_reduce(o: Array, m: Array, l: Array, *, dtype: DType) -> Ar
 
 
 def infer_paged_decode_attention(signature: Signature) -> TensorSpec:
-    """Infer the output, and bind how many tokens a sequence may have: T that count, and the longest allowed."""
+    """Infer the output, and bind T, how many tokens a sequence may have that count, and the first length too long."""
     q, _, v_pool, _, _ = signature.operands
     longest = signature.attributes["longest"]
     room = signature.axes["max_pages"] * signature.axes["page_tokens"]
     signature.axes["T"] = room if longest is None else min(longest, room)
-    signature.axes["most"] = 2**31 - 1 if longest is None else longest
+    signature.axes["past_longest"] = 2**31 if longest is None else longest + 1
     return TensorSpec(q.dtype, (*q.shape[:2], v_pool.shape[3]))
 
 
@@ -301,14 +301,14 @@ def magnitude_paged_decode_attention(
     "paged_decode_attention@1(q: F1[B, Hq, D], k_pool: F2[pages, Hkv, page_tokens, D],"
     " v_pool: F2[pages, Hkv, page_tokens, Dv], block_table: int32[B, max_pages], seq_lens: int32[B], *,"
     " longest: int? = None, scale: float? = None, q_dtype: dtype? = None) -> F1[B, Hq, Dv]",
-    where={"T": None, "most": None},
-    require=("Hq % Hkv == 0", "longest == None or longest >= 0", "q_dtype in (None, k_pool.dtype)"),
+    where={"T": None, "past_longest": None},
+    require=("Hkv >= 1", "Hq % Hkv == 0", "longest == None or longest >= 0", "q_dtype in (None, k_pool.dtype)"),
     infer=infer_paged_decode_attention,
     cost=cost_paged_decode_attention,
     unit="matrix",
     accumulation="2",
     magnitude=magnitude_paged_decode_attention,
-    index_bounds={"block_table": ("-2**31", "pages"), "seq_lens": ("-2**31", "most + 1")},
+    index_bounds={"block_table": ("-2**31", "pages"), "seq_lens": ("-2**31", "past_longest")},
 )
 def paged_decode_attention(
     q: Array,
@@ -329,7 +329,7 @@ def paged_decode_attention(
     ----------
     q : floating [B, Hq, D]
     k_pool, v_pool : floating [pages, Hkv, page_tokens, D] and [pages, Hkv, page_tokens, Dv]
-        Hq is a multiple of Hkv; query head h reads head h div (Hq / Hkv).
+        Hkv is at least 1, and Hq a multiple of it; query head h reads head h div (Hq / Hkv).
     block_table : int32 [B, max_pages]
         The pages of each sequence; sequences may share some. Below 0 there is no page: its tokens are not attended.
     seq_lens : int32 [B]
@@ -353,8 +353,8 @@ def paged_decode_attention(
     Raises
     ------
     SignatureError
-        For extents or dtypes that differ, Hq no multiple of Hkv, a negative ``longest``, a ``q_dtype`` that is not the
-        cache's; on the host for a length or a page out of range.
+        For extents or dtypes that differ, Hkv = 0 or Hq no multiple of it, a negative ``longest``, a ``q_dtype`` that
+        is not the cache's; on the host for a length or a page out of range.
 
     Notes
     -----

@@ -58,6 +58,7 @@ def magnitude_rfft_basis(signature: Signature, *, n: int) -> tuple[Array, Array]
     where={"N": "n"},
     require=(f"n >= 1 and n <= {LONGEST}",),
     flops="C.size + S.size",
+    least_flops="N // 8",
     accumulation="8",
     magnitude=magnitude_rfft_basis,
 )
@@ -80,11 +81,11 @@ def rfft_basis(*, n: int) -> tuple[Array, Array]:
     Raises
     ------
     SignatureError
-        For n below 1.
+        For n below 1, and for n above 2^31, where k j would leave 64 bits.
 
     Notes
     -----
-    ``flops`` counts one operation a cosine or sine.
+    ``flops`` counts one operation a cosine or sine, the least those of an eighth of the circle: the others repeat them.
     """
     return basis(n)
 
@@ -100,6 +101,7 @@ def magnitude_irfft_basis(signature: Signature, *, n: int) -> tuple[Array, Array
     where={"N": "n"},
     require=(f"n >= 1 and n <= {LONGEST}",),
     flops="2 * (C.size + S.size)",
+    least_flops="N // 8",
     accumulation="8",
     magnitude=magnitude_irfft_basis,
 )
@@ -123,11 +125,11 @@ def irfft_basis(*, n: int) -> tuple[Array, Array]:
     Raises
     ------
     SignatureError
-        For n below 1.
+        For n below 1, and for n above 2^31, where k j would leave 64 bits.
 
     Notes
     -----
-    ``flops`` counts one operation a cosine or sine, and one for its weight.
+    ``flops`` counts one operation a cosine or sine, and one for its weight; the least as `rfft_basis` has it.
     """
     c, s = basis(n)
     scale = weights(n)[:, None] / n
@@ -152,10 +154,10 @@ def growth(n: int) -> float:
 
 
 def cost_rfft(signature: Signature) -> Cost:
-    """Count butterflies; at the least each row's elements are added up once."""
+    """Count butterflies, in real operations; at the least each row's elements are added up once."""
     (x,) = signature.operands
     n, rows = signature.axes["N"], prod(signature.axes["*B"])
-    return default_cost(signature, flops=rows * butterflies(n), least_flops=max(0, x.distinct - rows))
+    return default_cost(signature, flops=rows * butterflies(n), least_flops=max(0, x.distinct - rows), dtype=x.dtype)
 
 
 def magnitude_rfft(signature: Signature, x: Array) -> Array:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from nbx_registry import dtypes
+from nbx_registry.cost import Cost, default_cost
 from nbx_registry.op import op
 from nbx_registry.rounding import round_to_float
 from nbx_registry.signature import Signature
@@ -19,11 +20,17 @@ NIBBLES = 8
 """Rows in a word."""
 
 
+def cost_quantize_int4(signature: Signature) -> Cost:
+    """Five operations an element, in float32 though words come out: two comparisons, and what makes a step of it."""
+    (w,) = signature.operands
+    return default_cost(signature, flops=5 * w.size, dtype=dtypes.get("float32"))
+
+
 @op(
     "quantize_int4@1(w: F[K, N]) -> (packed: int32[K // 8, N], scale: float16[cdiv(K, 128), N],"
     " zero_min: float16[cdiv(K, 128), N])",
     require=("w.dtype in (float16, bfloat16, float32)", "K % 8 == 0"),
-    flops="5 * w.size",
+    cost=cost_quantize_int4,
     exact=True,
 )
 def quantize_int4(w: Array) -> tuple[Array, Array, Array]:

@@ -198,7 +198,7 @@ def test_tokens_are_bounded_by_what_is_asked_and_by_the_table() -> None:
         assert signature.axes["T"] == tokens
         assert signature.index_limits() == {
             "block_table": (-(2**31), 9, "pages"),
-            "seq_lens": (-(2**31), most + 1, "most + 1"),
+            "seq_lens": (-(2**31), most + 1, "past_longest"),
         }
 
 
@@ -206,6 +206,7 @@ def test_tokens_are_bounded_by_what_is_asked_and_by_the_table() -> None:
     ("tensors", "attributes", "words"),
     [
         (("float16[3, 5, 8]", *DECODE[1:]), {}, r"Hq % Hkv == 0 \(Hq = 5, Hkv = 2\)"),
+        ((DECODE[0], "float16[9, 0, 4, 8]", "float16[9, 0, 4, 5]", *DECODE[3:]), {}, r"needs Hkv >= 1 \(Hkv = 0\)"),
         ((*DECODE[:3], "int64[3, 3]", DECODE[4]), {}, "block_table is int64, but must be int32"),
         ((*DECODE[:4], "int64[3]"), {}, "seq_lens is int64, but must be int32"),
         ((*DECODE[:4], "int32[2]"), {}, "axis B of seq_lens is 2, but B of q is 3"),

@@ -107,6 +107,7 @@ def test_costs_as_closed_forms() -> None:
     packed, scales = k // 8 * n * 4, 2 * groups * n * 2
     cost = OPS["quantize_int4"].cost(sign("quantize_int4", "float16[264, 5]"))
     assert (cost.flops, cost.bytes_read, cost.bytes_written) == (5 * k * n, 2 * k * n, packed + scales)
+    assert cost.dtype.name == "float32"
     cost = OPS["dequant_int4"].cost(sign("dequant_int4", *PACKED))
     assert (cost.flops, cost.bytes_read, cost.bytes_written) == (2 * k * n, packed + scales, 4 * k * n)
     cost = OPS["dequant_gemv_int4"].cost(sign("dequant_gemv_int4", "float16[264]", *PACKED))
