@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from math import isfinite
+from math import isnan
 
 import numpy as np
 
@@ -41,8 +41,7 @@ def conversion(source: DType, target: DType, *, saturate: bool) -> Conversion:
 
 
 def _cast(x: Array, out: Array) -> None:
-    with np.errstate(all="ignore"):
-        np.copyto(out, x, casting="unsafe")
+    np.copyto(out, x, casting="unsafe")
 
 
 def _cast_through_bytes(x: Array, out: Array) -> None:
@@ -82,20 +81,15 @@ def _to_float(source: DType, target: DType, *, saturate: bool) -> Conversion:
         # No integer is beyond the range of float32.
         return _cast
     limit = float_format(target).largest
-    narrow = _narrow if twice else _copy
+    narrow = _narrow if twice else _cast
 
     def run(x: Array, out: Array) -> None:
         dtype = np.dtype(np.float64) if source.floating else x.dtype
-        with np.errstate(all="ignore"):
-            for block, target_block in in_blocks(x, out, dtype, out.dtype):
-                wide = block if source.floating else integers_as_float64(block)
-                narrow(np.clip(wide, -limit, limit) if saturate else wide, target_block)
+        for block, target_block in in_blocks(x, out, dtype, out.dtype):
+            wide = block if source.floating else integers_as_float64(block)
+            narrow(np.clip(wide, -limit, limit) if saturate else wide, target_block)
 
     return run
-
-
-def _copy(x: Array, out: Array) -> None:
-    np.copyto(out, x, casting="unsafe")
 
 
 def _narrow(x: Array, out: Array) -> None:
@@ -117,15 +111,14 @@ def _float_to_integer(source: DType, target: DType, *, saturate: bool) -> Conver
 
     def run(x: Array, out: Array) -> None:
         dtype = np.dtype(np.float64) if saturate else working(source)
-        with np.errstate(all="ignore"):
-            for block, target_block in in_blocks(x, out, dtype, out.dtype):
-                np.copyto(target_block, block, casting="unsafe")
-                if saturate:
-                    # Both ends are powers of two, or next to one: the comparisons are exact in float64.
-                    target_block[block >= float(high + 1)] = high
-                    target_block[block <= float(low)] = low
-                # A sum tells cheaply that there is no NaN; where it is not finite, a look at each element does.
-                if not isfinite(np.add.reduce(block)):
-                    target_block[np.isnan(block)] = 0
+        for block, target_block in in_blocks(x, out, dtype, out.dtype):
+            np.copyto(target_block, block, casting="unsafe")
+            if saturate:
+                # Both ends are powers of two, or next to one: the comparisons are exact in float64.
+                target_block[block >= float(high + 1)] = high
+                target_block[block <= float(low)] = low
+            # The maximum tells cheaply that there is no NaN.
+            if isnan(np.maximum.reduce(block)):
+                target_block[np.isnan(block)] = 0
 
     return run
