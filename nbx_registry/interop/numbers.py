@@ -78,5 +78,6 @@ def converted(array: np.ndarray, wanted: DType) -> np.ndarray:
     # By reference: the kernels of the host stand above array libraries.
     conversion = importlib.import_module("nbx_registry.host.kernels.conversion").conversion
     out = np.empty(array.shape, wanted.numpy)
-    conversion(source, wanted, saturate=False)(array, out)
+    with np.errstate(all="ignore"):
+        conversion(source, wanted, saturate=False)(array, out)
     return out
