@@ -110,11 +110,10 @@ def call(trial: Trial, prepared: Call, *, out: Any = None) -> Any:
     tensors = [prepared.arguments.get(name) for name in names]
     while tensors and tensors[-1] is None:
         tensors.pop()
-    runtime, index, _ = device_of(trial.site)
+    runtime, index, place = device_of(trial.site)
+    keywords = {"out": out, "device": place, "kernel": trial.kernel.id, "require": "any"}
     with _default(trial.site):
-        result = trial.registry.call(
-            trial.case.op, *tensors, out=out, kernel=trial.kernel.id, require="any", **trial.case.attributes
-        )
+        result = trial.registry.call(trial.case.op, *tensors, **keywords, **trial.case.attributes)
     runtime.synchronize(index)
     return result
 
