@@ -15,6 +15,7 @@ from nbx_registry.counters import Counter
 from nbx_registry.errors import NbxError, SignatureError
 from nbx_registry.guards import out_of_range
 from nbx_registry.interop import Adapter
+from nbx_registry.interop.numpy_arrays import NumpyAdapter, no_room
 from nbx_registry.program import BoundProgram
 from nbx_registry.programs import Programs
 from nbx_registry.silence import give, make, take
@@ -124,7 +125,10 @@ class DirectCall:
         """Run on arrays of this kind; return the output."""
         self._advance()
         if out is None:
-            out = np.empty(self._extent, self._dtype)
+            try:
+                out = np.empty(self._extent, self._dtype)
+            except (MemoryError, ValueError) as error:
+                raise no_room(self.bound.signature.outputs[0]) from error
         if not self._whole:
             args = [array for array in args if array is not None]
         # As `silent` does, without a function of its own around the call.
@@ -149,7 +153,7 @@ class DirectCall:
     def fix(self, args: Sequence[Any], out: Any, /) -> Fixed:
         """Settle arrays of this kind; nothing runs yet."""
         advance, diagnose = self._advance, self._diagnose
-        target = np.empty(self._extent, self._dtype) if out is None else out
+        target = NumpyAdapter().empty(self.bound.signature.outputs[0], "cpu") if out is None else out
         given = [array for array in args if array is not None]
         work = (self._function, *given, target)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from nbx_registry import dtypes
 from nbx_registry.dtypes import BY_NUMPY as _BY_NUMPY
-from nbx_registry.errors import SignatureError, UnknownName
+from nbx_registry.errors import OutOfMemory, SignatureError, UnknownName
 from nbx_registry.interop.base import alignment, element_strides
 from nbx_registry.interop.memory import address_of, array_at
 from nbx_registry.spec import TensorSpec
@@ -30,6 +30,13 @@ def table_dtype(dtype: np.dtype, what: str) -> dtypes.DType:
     else:
         reason = f"not in the dtype table, which has {', '.join(dtypes.TABLE)}"
     raise SignatureError(f"{what} has dtype {dtype}, {reason}")
+
+
+def no_room(spec: TensorSpec) -> OutOfMemory:
+    """Return the error for an array that NumPy could not make: too large for the memory, or for NumPy itself."""
+    nbytes = spec.size * spec.dtype.itemsize
+    message = f"cannot allocate {nbytes} bytes on cpu for {spec}"
+    return OutOfMemory(message, requested=nbytes, live=None, pooled=None, free=None)
 
 
 class NumpyAdapter:
@@ -70,9 +77,13 @@ class NumpyAdapter:
     def empty(self, spec: TensorSpec, place: str, like: object = None) -> np.ndarray:
         if place != "cpu":
             raise SignatureError(f"NumPy arrays live on the host, not on {place!r}; give nbx.Tensor or torch arrays")
-        if spec.contiguous:
-            return np.empty(spec.shape, spec.dtype.numpy)
-        return self.view(np.empty(spec.extent, spec.dtype.numpy), spec.shape, spec.strides, 0)
+        try:
+            if spec.contiguous:
+                return np.empty(spec.shape, spec.dtype.numpy)
+            flat = np.empty(spec.extent, spec.dtype.numpy)
+        except (MemoryError, ValueError) as error:
+            raise no_room(spec) from error
+        return self.view(flat, spec.shape, spec.strides, 0)
 
     def view(self, x: np.ndarray, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> np.ndarray:
         address = address_of(x) + offset * x.dtype.itemsize

@@ -463,3 +463,16 @@ def test_a_complex_scalar_is_weak_too(reg: nbx.Registry, put: Place) -> None:
         reg.call("multiply", put(x.astype(np.float64)), 2j)
     with pytest.raises(nbx.SignatureError, match="Python complex"):
         reg.call("multiply", put(np.arange(7)), 2j)
+
+
+@pytest.mark.parametrize("padding", [2**40, 2**24])
+def test_outputs_that_no_memory_holds_are_told_with_their_size(reg: nbx.Registry, padding: int) -> None:
+    x, w = np.ones((1, 1, 1, 1), np.float32), np.ones((1, 1, 1, 1), np.float32)
+    size = 4 * (2 * padding + 1) ** 2
+    for call in (
+        lambda: reg.call("depthwise_conv2d", x, w, padding=padding),
+        lambda: reg.bind("depthwise_conv2d", x, w, padding=padding),
+    ):
+        with pytest.raises(nbx.OutOfMemory, match=f"cannot allocate {size} bytes on cpu") as caught:
+            call()
+        assert caught.value.requested == size
