@@ -104,7 +104,7 @@ class IndexGuard:
         for position, weak, name, low, high, what in self.limits:
             value = operands[position]
             if not weak:
-                if value.size == 0:
+                if value.size == 0 or _all_within(value, low, high):
                     continue
                 smallest, largest = int(value.min()), int(value.max())
             else:
@@ -128,6 +128,18 @@ class IndexGuard:
             f"p{position} < {low}" if high is None else f"not {low} <= p{position} < {high}"
             for position, _, _, low, high, _ in self.limits
         )
+
+
+def _all_within(values: np.ndarray[Any, Any], low: int, high: int | None) -> bool:
+    """Return whether one look at values tells that all are from ``low`` on and below ``high``."""
+    if high is None or low > 0:
+        return False
+    if low == 0:
+        # Of signed integers those below zero are the largest, taken as unsigned.
+        values = values.view(f"u{values.itemsize}")
+    elif values.dtype.kind == "i" and low > -(1 << (8 * values.itemsize - 1)):
+        return False
+    return bool(np.maximum.reduce(values, axis=None) < high)
 
 
 def _holds_indices(signature: Signature, slot: Slot) -> bool:
