@@ -28,6 +28,10 @@ FLOAT64_LIMIT = 2**1024 - 2**970
 """The least integer that rounds to no float64."""
 
 
+FEW = 32
+"""Numbers that Python looks through sooner than NumPy begins to."""
+
+
 class Guard(Protocol):
     """One thing that must hold of the operands (parameters given, then outputs) of every call."""
 
@@ -134,6 +138,9 @@ def _all_within(values: np.ndarray[Any, Any], low: int, high: int | None) -> boo
     """Return whether one look at values tells that all are from ``low`` on and below ``high``."""
     if high is None or low > 0:
         return False
+    if values.size <= FEW:
+        numbers = values.ravel().tolist()
+        return low <= min(numbers) and max(numbers) < high
     if low == 0:
         # Of signed integers those below zero are the largest, taken as unsigned.
         values = values.view(f"u{values.itemsize}")

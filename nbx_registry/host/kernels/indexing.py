@@ -19,7 +19,7 @@ def embedding(context: BindContext) -> Launch:
             return
         if contiguous and out.flags.c_contiguous:
             # "clip" writes into out where "raise" goes through a copy; nothing is clipped, and nothing read outside.
-            np.take(w, index, axis=0, out=out, mode="clip")
+            w.take(index, 0, out, "clip")
             return
         places = index[..., None]
         step = max(1, BLOCK // w.shape[1])
@@ -47,7 +47,7 @@ def take(context: BindContext) -> Launch:
             return
         if whole and out.flags.c_contiguous:
             # As in `embedding`.
-            np.take(x, indices, axis=axis, out=out, mode="clip")
+            x.take(indices, axis, out, "clip")
             return
         source, target = np.moveaxis(x, axis, 0), np.moveaxis(out, axis, 0)
         for start in range(0, len(indices), step):
