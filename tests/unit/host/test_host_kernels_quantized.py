@@ -11,6 +11,7 @@ from running import oracle, sign, values
 
 import nbx_registry as nbx
 from nbx_registry import dtypes
+from nbx_registry.host.kernels import quantized
 from nbx_registry.host.kernels.quantized import TILE, product, unpacked
 from nbx_registry.host.kernels.widening import widen
 
@@ -127,6 +128,7 @@ def test_results_do_not_depend_on_threads(reg: nbx.Registry, monkeypatch: pytest
 
 def test_packing_holds_a_few_tiles_beside_its_output(reg: nbx.Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NBX_HOST_THREADS", "2")
+    monkeypatch.setattr(quantized, "TILE", TILE // 8)
     w = values((4096, 2048), "float16")
     packed, scale, zero_min = reg.call("quantize_int4", w)
     out = np.empty((4096, 2048), np.float32)
@@ -140,8 +142,8 @@ def test_packing_holds_a_few_tiles_beside_its_output(reg: nbx.Registry, monkeypa
     finally:
         tracemalloc.stop()
     # Both are a small share of the 32 MB that the weight has in float32.
-    assert packing < 2 * 3 * 4 * TILE
-    assert unpacking < 2 * 3 * 4 * TILE
+    assert packing < 2 * 3 * 4 * quantized.TILE
+    assert unpacking < 2 * 3 * 4 * quantized.TILE
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
