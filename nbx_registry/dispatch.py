@@ -211,7 +211,10 @@ class Dispatcher:
             if name in self._mutable and adapter is not None:
                 spec: TensorSpec = signature.tensor(name)
                 if not spec.injective:
-                    raise SignatureError(f"{self.op.name}: {name} is written in place, but expanded ({spec}): copy it")
+                    raise SignatureError(
+                        f"{self.op.name}: {name} is written in place, but its elements share memory ({spec}), as an "
+                        f"expanded tensor's do; give a copy"
+                    )
                 if not adapter.writable(array):
                     raise SignatureError(f"{self.op.name}: {name} is written in place, but it is read-only")
 
@@ -254,7 +257,9 @@ class Dispatcher:
             if self._named("out", adapter.place, array) != place:
                 raise SignatureError(f"{name}: out= is on {adapter.place(array)}, the tensors on {place}")
             if not found.injective:
-                raise SignatureError(f"{name}: out= is expanded ({found}): its elements share memory")
+                raise SignatureError(
+                    f"{name}: elements of out= share memory ({found}), as an expanded tensor's do; give a copy"
+                )
             if not adapter.writable(array):
                 raise SignatureError(f"{name}: out= is read-only")
             specs.append(found)
