@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -19,9 +20,24 @@ from nbx_registry.sourcegraph import Graph
 from nbx_registry.sourcetree import Module, Stamp
 
 
-def normalise(source: str) -> str:
-    """Return Python source without comments, layout and docstrings. Raises SyntaxError where it does not parse."""
-    return _unparse(ast.parse(source))
+def normalise(source: str, *, block: bool = False) -> str:
+    """Return Python source without comments, layout and docstrings. Raises SyntaxError where it does not parse.
+
+    With ``block`` it is one ``if``, and what is returned is what that holds.
+    """
+    tree = ast.parse(source)
+    if block:
+        (outer,) = tree.body
+        assert isinstance(outer, ast.If)
+        tree.body = outer.body
+    for node in _statements(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            first = node.body[0].value if node.body and isinstance(node.body[0], ast.Expr) else None
+            if isinstance(first, ast.Constant) and isinstance(first.value, str):
+                node.body = node.body[1:] or [ast.Pass()]
+    if re.search("[fF][rR]?[\"']", source):
+        tree = ast.fix_missing_locations(_Spelled().visit(tree))
+    return ast.unparse(tree)
 
 
 def function_digest(function: Callable[..., Any]) -> str:
@@ -80,38 +96,50 @@ def _names(code: CodeType) -> Iterator[str]:
 def function_source(function: FunctionType) -> str:
     """Return a function's normalised source, decorators left out; for a lambda, all those that begin on its line."""
     code = function.__code__
-    nodes = _functions_of(code.co_filename).get((code.co_name, code.co_firstlineno))
-    if not nodes:
+    found = _source_of(code.co_filename, code.co_name, code.co_firstlineno)
+    if not found:
         # Typed at a prompt: there is no file to read, and no evidence can be shipped for it either.
         return repr((code.co_code, code.co_names, [c for c in code.co_consts if not isinstance(c, CodeType)]))
-    return "\n".join(nodes)
-
-
-@lru_cache(maxsize=64)
-def _functions_of(filename: str) -> dict[tuple[str, int], list[str]]:
-    path = Path(filename)
-    if not path.is_file():
-        return {}
-    found: dict[tuple[str, int], list[str]] = {}
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.Lambda):
-            found.setdefault(("<lambda>", node.lineno), []).append(ast.unparse(node))
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            line = node.decorator_list[0].lineno if node.decorator_list else node.lineno
-            node.decorator_list = []
-            found.setdefault((node.name, line), []).append(_unparse(ast.Module([node], [])))
     return found
 
 
-def _unparse(tree: ast.Module) -> str:
-    for node in ast.walk(tree):
-        if not isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            continue
-        body = node.body
-        first = body[0].value if body and isinstance(body[0], ast.Expr) else None
-        if isinstance(first, ast.Constant) and isinstance(first.value, str):
-            node.body = body[1:] or [ast.Pass()]
-    return ast.unparse(ast.fix_missing_locations(_Spelled().visit(tree)))
+@lru_cache(maxsize=4096)
+def _source_of(filename: str, name: str, line: int) -> str:
+    lines, spans = _read(filename)
+    if name == "<lambda>":
+        nodes = (n for n in ast.walk(ast.parse("\n".join(lines))) if isinstance(n, ast.Lambda) and n.lineno == line)
+        return "\n".join(normalise(f"({ast.unparse(node)})") for node in nodes)
+    # Only those asked for, each by itself: writing all of a file anew takes long.
+    return "\n".join(
+        normalise("\n".join(["if 1:"] * indented + lines[start - 1 : end]), block=indented)
+        for start, end, indented in spans.get((name, line), ())
+    )
+
+
+_Span = tuple[int, int, bool]
+"""First line, decorators left out, and last; whether it is indented."""
+
+
+@lru_cache(maxsize=64)
+def _read(filename: str) -> tuple[list[str], dict[tuple[str, int], list[_Span]]]:
+    """Return a file's lines, and where its functions stand, by name and first line; of no file, nothing."""
+    path = Path(filename)
+    text = path.read_text("utf-8") if path.is_file() else ""
+    spans: dict[tuple[str, int], list[_Span]] = {}
+    for node in _statements(ast.parse(text)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            line = node.decorator_list[0].lineno if node.decorator_list else node.lineno
+            span = (node.lineno, node.end_lineno or node.lineno, node.col_offset > 0)
+            spans.setdefault((node.name, line), []).append(span)
+    return text.split("\n"), spans
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the node and all statements below it."""
+    yield node
+    for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for child in getattr(node, field, ()):
+            yield from _statements(child)
 
 
 class _Spelled(ast.NodeTransformer):

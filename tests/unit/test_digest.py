@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nbx_registry.digest import function_digest, normalise
+from nbx_registry.digest import function_digest, function_source, normalise
 
 FACTOR = 3
 
@@ -57,3 +57,38 @@ def test_strings_inside_f_strings_read_the_same_on_every_python() -> None:
     # ast.unparse writes f"{x['a']}" with other quotes from Python 3.12 on.
     assert normalise("y = f\"{x['a']!r:>{w}} b\"") == "y = __fstring__((x['a'], 114, f'>{w}'), ' b')"
     assert normalise("y = f'{x} b'") == "y = f'{x} b'"
+
+
+class Within:
+    @staticmethod
+    def decorated(x: Any) -> Any:
+        """Say what it does."""
+        text = """
+no indentation, "quotes" and a # that is no comment
+"""
+
+        def inner(y: Any) -> Any:
+            """Say what this does."""
+            return f"{y['a']}{text}"  # why
+
+        return inner(x)
+
+
+def test_a_function_inside_others_has_a_source_of_its_own() -> None:
+    decorated = function_source(Within.decorated)
+    assert decorated.startswith("def decorated(x: Any) -> Any:\n    text = ")
+    assert decorated.endswith("__fstring__((y['a'], -1, None), (text, -1, None))\n    return inner(x)")
+    assert "why" not in decorated
+    assert "Say" not in decorated
+    assert 'no indentation, "quotes" and a # that is no comment\\n' in decorated
+
+
+def test_of_lambdas_all_on_the_line_count() -> None:
+    one, other = (lambda x: x + 1), (lambda x: x + 2)
+    assert function_source(one) == function_source(other) == "lambda x: x + 1\nlambda x: x + 2"
+
+
+def test_what_was_typed_at_a_prompt_has_its_code() -> None:
+    space: dict[str, Any] = {}
+    exec("def typed(x): return x + 1\ndef other(x): return x + 2", space)
+    assert function_source(space["typed"]) != function_source(space["other"])
