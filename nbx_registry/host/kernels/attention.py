@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nbx_registry.dtypes import DType
-from nbx_registry.host.kernels.blocks import Array, matrices, working
+from nbx_registry.host.kernels.blocks import Array, add_down, matrices, working
 from nbx_registry.launch import BindContext, Launch
 
 SCORES = 1 << 17
@@ -123,21 +123,13 @@ def _attend_block(
     np.copyto(largest, 0, where=largest == -np.inf)
     np.subtract(scores, largest, scores)
     np.exp(scores, scores)
-    total = _sum(scores)
+    total = add_down(scores)[0]
     np.copyto(total, 1, where=total == 0)
     direct = out.dtype == rules.dtype
     product = np.matmul(matrices.swapaxes(-1, -2), v, out=out if direct else None)
     np.divide(product, total.reshape(*q.shape[:-1], 1), product)
     if not direct:
         np.copyto(out, product, casting="unsafe")
-
-
-def _sum(scores: Array) -> Array:
-    """Add up over the keys, 256 at a time: rounding errors grow with that and with the number of such parts."""
-    if len(scores) <= 256:
-        return np.add.reduce(scores, axis=0)
-    parts = [np.add.reduce(scores[start : start + 256], axis=0) for start in range(0, len(scores), 256)]
-    return np.add.reduce(parts, axis=0)
 
 
 def _fitting(count: int, each: int) -> int:

@@ -158,6 +158,17 @@ def as_matrices(*arrays: Array) -> Generator[tuple[Array, ...], None, None]:
         yield merged
 
 
+def add_down(x: Array) -> Array:
+    """Return the sums [..., 1, n] over the rows of x[..., rows, n], 256 rows at a time.
+
+    Rounding errors grow with that and with the number of such parts.
+    """
+    sums = np.add.reduce(x[..., :256, :], -2, keepdims=True)
+    for start in range(256, x.shape[-2], 256):
+        np.add(sums, np.add.reduce(x[..., start : start + 256, :], -2, keepdims=True), sums)
+    return sums
+
+
 def matrices(x: Array, dtype: np.dtype[Any]) -> Array:
     """Return ``x`` in ``dtype``, its last two axes such that BLAS takes them as they lie."""
     size = x.itemsize

@@ -7,25 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from nbx_registry.host.kernels.blocks import BLOCK, Array, working
+from nbx_registry.host.kernels.blocks import BLOCK, Array, add_down, working
 from nbx_registry.launch import BindContext, Launch
 
 GROUPS_BLOCK = 4 * BLOCK
 """Elements of a block of groups: long rows, of which few would make a block of the usual size."""
+LEAST_COLUMNS = 512
+"""Of a part of a plane: shorter runs of memory take longer."""
 LONGEST_DOT = 8192
 """Up to so many elements OpenBLAS takes a dot product on one thread: its order does not depend on their number."""
 
 
 def softmax(context: BindContext) -> Launch:
-    """Bind softmax along an axis."""
+    """Bind softmax along an axis: along the last one some rows at a time, along others some columns."""
     (spec,) = context.signature.operands
     axis = context.signature.attributes["axis"]
     dtype = working(spec.dtype)
-    last = axis in (-1, spec.rank - 1)
 
     def run(x: Array, out: Array) -> None:
-        if not last:
-            x, out = x.swapaxes(axis, -1), out.swapaxes(axis, -1)
         for part, y, target in _row_blocks(x, out, dtype):
             np.subtract(part, np.maximum.reduce(part, -1, keepdims=True), y)
             np.exp(y, y)
@@ -33,7 +32,15 @@ def softmax(context: BindContext) -> Launch:
             if target is not None:
                 np.copyto(target, y, casting="unsafe")
 
-    return Launch(function=run, args=("x", "out"))
+    def run_down(x: Array, out: Array) -> None:
+        for part, target in _column_blocks(np.moveaxis(x, axis, -2), np.moveaxis(out, axis, -2)):
+            y = part.astype(dtype, "C")
+            np.subtract(y, np.maximum.reduce(y, -2, keepdims=True), y)
+            np.exp(y, y)
+            np.divide(y, add_down(y), y)
+            np.copyto(target, y[..., : target.shape[-1]], casting="unsafe")
+
+    return Launch(function=run if axis in (-1, spec.rank - 1) else run_down, args=("x", "out"))
 
 
 def layer_norm(context: BindContext) -> Launch:
@@ -162,15 +169,32 @@ def _row_blocks(
             yield y, y, None if direct else target
 
 
-def _slabs(x: Array, out: Array, block: int) -> Generator[tuple[Array, Array], None, None]:
-    """Cut arrays along their leading axes into parts of at most ``block`` elements, or single rows."""
-    if x.size <= block or x.ndim == 1:
+def _column_blocks(x: Array, out: Array) -> Generator[tuple[Array, Array], None, None]:
+    """Yield parts [..., n, columns] of arrays of at least two axes; of x two columns at the least.
+
+    NumPy adds a single column up pairwise, several row after row: what a column gives depends on nothing else.
+    """
+    if x.size == 0:
+        return
+    for plane, target in _slabs(x, out, GROUPS_BLOCK, 2):
+        rows, width = plane.shape[-2:]
+        columns = max(LEAST_COLUMNS, GROUPS_BLOCK // rows) if plane.ndim == 2 else width
+        parts = -(-width // columns)
+        for part in range(parts):
+            here = slice(width * part // parts, width * (part + 1) // parts)
+            block = plane[..., here]
+            yield block if block.shape[-1] > 1 else np.broadcast_to(block, (*block.shape[:-1], 2)), target[..., here]
+
+
+def _slabs(x: Array, out: Array, block: int, rank: int = 1) -> Generator[tuple[Array, Array], None, None]:
+    """Cut arrays along their leading axes into parts of at most ``block`` elements, or single ones of ``rank`` axes."""
+    if x.size <= block or x.ndim == rank:
         yield x, out
         return
     each = x.size // len(x)
     if each > block:
         for index in range(len(x)):
-            yield from _slabs(x[index], out[index], block)
+            yield from _slabs(x[index], out[index], block, rank)
     else:
         step = block // each
         for start in range(0, len(x), step):
