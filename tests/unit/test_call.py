@@ -252,8 +252,8 @@ def test_readonly_memory_is_never_written(reg: nbx.Registry) -> None:
 @pytest.mark.parametrize("stride", [0, 8])
 def test_a_tensor_whose_elements_share_memory_is_never_written(reg: nbx.Registry, stride: int) -> None:
     shared = np.lib.stride_tricks.as_strided(np.zeros(11), (9, 2), (8, stride))
+    new, pool, table = np.zeros((1, 1, 2)), shared[:, None, None], np.zeros((1, 1), np.int32)
     with pytest.raises(nbx.SignatureError, match="k_pool is written in place, but its elements share memory"):
-        new, pool, table = np.zeros((1, 1, 2)), shared[:, None, None], np.zeros((1, 1), np.int32)
         reg.call("paged_kv_append_step", new, new, pool, np.zeros((9, 1, 1, 2)), table, table[0])
     with pytest.raises(nbx.SignatureError, match="elements of out= share memory"):
         reg.call("multiply", np.zeros((9, 2)), 2, out=shared)
