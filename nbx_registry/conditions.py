@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from nbx_registry import dtypes, expr
 from nbx_registry.contradiction import contradiction
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from nbx_registry.device import Device
 
 Specificity = Literal["arch", "fact", "nothing"]
+Made = TypeVar("Made")
 _Test = Callable[[Signature, "Device | None"], Any]
 
 # Names of ``device.`` that say which product or compile target it is, rather than what it can do.
@@ -36,8 +37,6 @@ _IDENTITY = frozenset({"id", "vendor", "arch", "runtime", "evidence_class"})
 class Clause:
     """One condition: it holds, or the kernel is refused with its code."""
 
-    index: int
-    """Its place among the kernel's clauses."""
     rule: Expr
     code: str
     """One of `nbx_registry.decision.CODES`."""
@@ -57,20 +56,19 @@ class Conditions:
     ----------
     clauses, static, dynamic : tuple of Clause
         All of them in the kernel's order, and the two kinds.
-    reads : frozenset of str
-        Every name that conditions and key read.
     """
 
     def __init__(self, kernel: Kernel, op: Op, plugin: str | None = None) -> None:
         self.kernel = kernel
         self._plugin = plugin
         self.op = op
-        rules = [clause for text in kernel.when for clause in self._parse(text, "condition").clauses()]
-        self._keys = tuple(self._parse(text, "key") for text in kernel.key)
-        self.clauses = tuple(_classify(i, rule, op) for i, rule in enumerate(rules))
-        self.static = tuple(clause for clause in self.clauses if clause.static)
-        self.dynamic = tuple(clause for clause in self.clauses if not clause.static)
-        self.reads: frozenset[str] = frozenset().union(*(rule.names for rule in (*rules, *self._keys)))
+        clauses: list[Clause] = []
+        for text in kernel.when:
+            clauses += self._made(_clauses, text, "condition")
+        self._keys = tuple([self._made(_rule, text, "key") for text in kernel.key])
+        self.clauses = tuple(clauses)
+        self.static = tuple([clause for clause in clauses if clause.static])
+        self.dynamic = tuple([clause for clause in clauses if not clause.static])
 
     def __repr__(self) -> str:
         return f"<Conditions of {self.kernel.id}: {', '.join(clause.text for clause in self.clauses) or 'none'}>"
@@ -152,31 +150,31 @@ class Conditions:
 
     # Compiling.
 
-    def _parse(self, text: str, place: str) -> Expr:
+    def _made(self, make: Callable[[str, Op], Made], text: str, place: str) -> Made:
         try:
-            rule = expr.parse(text)
-            for name in sorted(rule.names):
-                if not name.startswith("device.") and name not in self.op.names:
-                    raise unknown(self.op, name)
+            return make(text, self.op)
         except ExpressionError as error:
             raise PluginFault(
                 f"{place} {text!r} of kernel {self.kernel.id!r}: {error}",
                 plugin=self._plugin,
                 where=f"{place} {text!r} of {self.kernel.id}",
             ) from error
-        return rule
 
     @cached_property
     def _tests(self) -> tuple[_Test, ...]:
-        return tuple(_compile_clause(self.op, clause.rule) for clause in self.clauses)
+        return self._compiled(self.clauses)
 
     @cached_property
     def _static(self) -> tuple[_Test, ...]:
-        return tuple(self._tests[clause.index] for clause in self.static)
+        return self._compiled(self.static)
 
     @cached_property
     def _dynamic(self) -> tuple[_Test, ...]:
-        return tuple(self._tests[clause.index] for clause in self.dynamic)
+        return self._compiled(self.dynamic)
+
+    def _compiled(self, clauses: tuple[Clause, ...]) -> tuple[_Test, ...]:
+        known = len(dtypes.TABLE)
+        return tuple([_compile_clause(self.op, clause.rule, known) for clause in clauses])
 
     @cached_property
     def _key(self) -> Callable[[Signature, Device | None], tuple[Any, ...]]:
@@ -242,7 +240,24 @@ def _capabilities(rule: Expr) -> frozenset[str]:
     return frozenset(name for name in rule.truths | rule.containers if name.startswith("device."))
 
 
-def _classify(index: int, rule: Expr, op: Op) -> Clause:
+# Kernels of one op share many conditions, and most of the cost of a first look at them is here.
+
+
+@lru_cache(maxsize=4096)
+def _rule(text: str, op: Op) -> Expr:
+    rule = expr.parse(text)
+    for name in sorted(rule.names):
+        if not name.startswith("device.") and name not in op.names:
+            raise unknown(op, name)
+    return rule
+
+
+@lru_cache(maxsize=4096)
+def _clauses(text: str, op: Op) -> tuple[Clause, ...]:
+    return tuple(_classify(rule, op) for rule in _rule(text, op).clauses())
+
+
+def _classify(rule: Expr, op: Op) -> Clause:
     kinds: set[str] = set()
     for path in rule.names:
         if path.startswith("device."):
@@ -278,7 +293,7 @@ def _classify(index: int, rule: Expr, op: Op) -> Clause:
         "dtype": "DTYPE",
     }
     code = next((code for kind, code in codes.items() if kind in kinds), "ATTRIBUTE")
-    return Clause(index, rule, code, static)
+    return Clause(rule, code, static)
 
 
 def _resolve(op: Op, path: str, asked: frozenset[str]) -> str:
@@ -319,9 +334,10 @@ def _source(op: Op, rule: Expr) -> tuple[str, list[str]]:
     return rule.source(lambda path: _resolve(op, path, asked)), list(absent)
 
 
-def _compile_clause(op: Op, rule: Expr) -> _Test:
+@lru_cache(maxsize=4096)
+def _compile_clause(op: Op, rule: Expr, known: int) -> _Test:
     source, absent = _source(op, rule)
-    return _function(f"lambda s, d: {''.join(f'{test} or ' for test in absent)}{source}", len(dtypes.TABLE))
+    return _function(f"lambda s, d: {''.join(f'{test} or ' for test in absent)}{source}", known)
 
 
 def _compile_key(op: Op, rules: Sequence[Expr]) -> Callable[[Signature, Device | None], tuple[Any, ...]]:
@@ -333,10 +349,14 @@ def _compile_key(op: Op, rules: Sequence[Expr]) -> Callable[[Signature, Device |
 
 
 @lru_cache(maxsize=4096)
-def _function(source: str, _dtypes: int) -> Any:
-    # Kernels share many conditions, and compiling is most of the cost. The number of dtypes tells one table of names
-    # from the next.
-    return eval(source, {**expr.namespace(), "plain": _plain})
+def _function(source: str, known: int) -> Any:
+    return eval(source, _namespace(known))
+
+
+@lru_cache(maxsize=2)
+def _namespace(_dtypes: int) -> dict[str, Any]:
+    # The number of dtypes tells one table of names from the next.
+    return {**expr.namespace(), "plain": _plain}
 
 
 def _plain(value: Any) -> Any:
