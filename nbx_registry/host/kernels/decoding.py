@@ -44,7 +44,7 @@ def decode_attention(context: BindContext) -> Launch:
 
 
 def decode_attention_reduce(context: BindContext) -> Launch:
-    """Bind the join of splits, in ascending order, for all rows at once."""
+    """Bind the join of splits: of each row one product by BLAS, all splits weighted by the row's largest score."""
     return Launch(function=_reduce, args=context.signature.names)
 
 
@@ -66,26 +66,24 @@ def _query_rounding(source: DType, target: DType | None) -> Callable[[Array], Ar
 
 
 def _reduce(o: Array, m: Array, l: Array, out: Array) -> None:  # noqa: E741 - the op's name
-    rows, splits, width = o.shape
-    dtype = np.float64 if out.dtype == np.float64 else np.float32
-    largest = np.full((rows, 1), -np.inf, dtype)
-    total = np.zeros((rows, 1), dtype)
-    acc = np.zeros((rows, width), dtype)
-    with np.errstate(all="ignore"):
-        for s in range(splits):
-            new = np.maximum(largest, m[:, s, None])
-            # Rows that have seen nothing yet stay as they are: whatever an empty split holds is not looked at.
-            seen = new != -np.inf
-            kept = np.where(seen, np.exp(largest - new), dtype(1))
-            added = np.exp(m[:, s, None] - new)
-            np.multiply(acc, kept, acc)
-            np.add(acc, added * o[:, s], acc, where=seen)
-            np.multiply(total, kept, total)
-            np.add(total, added * l[:, s, None], total, where=seen)
-            largest = new
-        np.divide(acc, total, acc)
-        np.copyto(acc, 0, where=total == 0)
-        np.copyto(out, acc, casting="unsafe")
+    if o.size == 0:
+        out[...] = 0
+        return
+    dtype = np.dtype(np.float64 if out.dtype == np.float64 else np.float32)
+    largest = np.maximum.reduce(m, axis=1, keepdims=True)
+    empty = m == -np.inf
+    if np.count_nonzero(empty):
+        # Whatever an empty split holds is not looked at.
+        o, l = np.where(empty[..., None], o.dtype.type(0), o), np.where(empty, l.dtype.type(0), l)  # noqa: E741
+        np.copyto(largest, 0, where=largest == -np.inf)
+    weights = np.subtract(m, largest, dtype=dtype)
+    np.exp(weights, weights)
+    total = np.add.reduce(np.multiply(weights, l), axis=1, keepdims=True)
+    sums = np.matmul(weights[:, None], o.astype(dtype, copy=False))[:, 0]
+    np.divide(sums, total, out, dtype=dtype, casting="unsafe")
+    blind = total == 0
+    if np.count_nonzero(blind):
+        np.copyto(out, 0, where=blind)
 
 
 # Paged caches ---------------------------------------------------------------------------------------------------------

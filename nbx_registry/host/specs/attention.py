@@ -11,7 +11,9 @@ KERNELS = (
         "Scores of 131072 pairs at a time: BLAS, softmax, BLAS; keys past a causal block are left out.",
     ),
     numpy_kernel("decode_attention", "decoding", "The heads of a group as one product by BLAS; all keys in one pass."),
-    numpy_kernel("decode_attention_reduce", "decoding", "Split after split, all rows at once.", batch_invariant=True),
+    numpy_kernel(
+        "decode_attention_reduce", "decoding", "The splits of a row in one product by BLAS.", batch_invariant=True
+    ),
     numpy_kernel(
         "paged_decode_attention",
         "decoding",
