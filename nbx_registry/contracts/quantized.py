@@ -120,6 +120,10 @@ def dequant_int4(w: Array, scale: Array, zero_min: Array) -> Array:
     ------
     SignatureError
         For extents that do not fit each other.
+
+    Notes
+    -----
+    The inverse of `quantize_int4` but for its rounding; the layout is described there.
     """
     return dequantised(w, scale, zero_min)
 
