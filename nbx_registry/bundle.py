@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from nbx_registry import jsonfile
+from nbx_registry.errors import FileError
 from nbx_registry.jsonfile import Reader
 
 FORMAT = 1
@@ -109,14 +110,77 @@ def parse(content: bytes, path: Path) -> Bundle:
     """Check a bundle's bytes; as `read`."""
     data = jsonfile.parse(content, path)
     root = Reader(path, data)
-    if root.integer("format") != FORMAT:
-        root.refuse("format", f"is {data.get('format')!r}; this version reads format {FORMAT}")
-    root.known("format", "suite", "created", "device", "runtime", "reach", "via", "distributions", "kernels", "digest")
-    digest = root.hexadecimal("digest")
-    if not _sealed(content, digest) and jsonfile.digest(data, path) != digest:
+    head = _head(root)
+    if not _fits(content, head.digest) and jsonfile.digest(data, path) != head.digest:
         root.refuse(
             "digest", "does not fit the content: the file was changed after it was written; run the suite again"
         )
+    kernels = root.object("kernels")
+    records = {kernel: _record(kernel, kernels.object(kernel), head.reach) for kernel in kernels.data}
+    return replace(head, records=records)
+
+
+class Sealed:
+    """A bundle as it was sealed, of which a kernel's record is read when it is asked for.
+
+    A bundle holds thousands of cases, and a request asks about a few kernels.
+
+    Attributes
+    ----------
+    bundle : Bundle
+        Without its records.
+    text : str
+        The file's.
+    """
+
+    def __init__(self, bundle: Bundle, text: str, start: int, end: int) -> None:
+        self.bundle = bundle
+        self.text = text
+        self._range = (start, end)
+
+    def record(self, kernel: str) -> Record | None:
+        """Return what the bundle says of a kernel, None where it has nothing to say. Raises `FileError`."""
+        name = f'"{kernel}":'
+        # In canonical JSON this is what every record begins with, and no string can hold it.
+        needle = name + '{"backend":'
+        at = self.text.find(needle, *self._range)
+        if at < 0:
+            return None
+        path = self.bundle.path
+        if self.text.find(needle, at + 1, self._range[1]) >= 0:
+            raise FileError(f"{path}: kernels: key {kernel!r} is given twice")
+        data = jsonfile.parse_at(self.text, at + len(name), path)
+        return _record(kernel, Reader(path, data, f"kernels.{kernel}"), self.bundle.reach)
+
+
+def glance(content: bytes, path: Path) -> Sealed | None:
+    """Return a bundle of which only the head was read; None for one that has to be read whole.
+
+    It is canonical JSON with the digest that it states: what its maker wrote, who checked it then.
+    """
+    try:
+        text = content.decode("utf-8")
+        start, end = text.find(_KERNELS), text.rfind(_BEHIND)
+        if not 0 <= start < end:
+            return None
+        root = Reader(path, jsonfile.parse((text[:start] + text[end + 1 :]).encode(), path))
+        bundle = _head(root)
+    except (UnicodeDecodeError, FileError):
+        return None
+    return Sealed(bundle, text, start, end) if _fits(content, bundle.digest) else None
+
+
+_KERNELS = ',"kernels":{'
+_BEHIND = '},"reach":"'
+"""What follows the kernels where keys are sorted."""
+
+
+def _head(root: Reader) -> Bundle:
+    """Check everything but the kernels, and the digest."""
+    if root.integer("format") != FORMAT:
+        root.refuse("format", f"is {root.data.get('format')!r}; this version reads format {FORMAT}")
+    root.known("format", "suite", "created", "device", "runtime", "reach", "via", "distributions", "kernels", "digest")
+    digest = root.hexadecimal("digest")
     suite = root.object("suite")
     suite.known("version", "digest")
     device = root.object("device")
@@ -129,9 +193,8 @@ def parse(content: bytes, path: Path) -> Bundle:
     handle = device.optional_string("handle")
     if reach == "here" and handle is None:
         device.refuse("handle", "is null; what was checked here was checked on a device")
-    kernels = root.object("kernels")
     return Bundle(
-        path=path,
+        path=root.path,
         suite=suite.string("version"),
         suite_digest=suite.hexadecimal("digest"),
         created=_time(root, "created"),
@@ -143,12 +206,12 @@ def parse(content: bytes, path: Path) -> Bundle:
         reach=reach,
         via=root.string("via"),
         distributions=root.strings("distributions"),
-        records={kernel: _record(kernel, kernels.object(kernel), reach) for kernel in kernels.data},
+        records={},
         digest=digest,
     )
 
 
-def _sealed(content: bytes, digest: str) -> bool:
+def _fits(content: bytes, digest: str) -> bool:
     """Return whether a file as it is written, canonical, has that digest: no need then to write it out anew."""
     rest = content.removesuffix(b"\n").replace(f'"digest":"{digest}",'.encode(), b"", 1)
     return hashlib.sha256(rest).hexdigest() == digest

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from nbx_registry import bundle as bundles
 from nbx_registry import distributions, jsonfile
-from nbx_registry.bundle import Built, Bundle, Record
+from nbx_registry.bundle import Built, Bundle, Record, Sealed
 from nbx_registry.decision import NO_EVIDENCE, Evidence, Refusal
 from nbx_registry.errors import FileError, NbxError
 
@@ -50,8 +50,12 @@ class _Refused:
     content: bytes
 
 
+_File = bytes | Sealed | Bundle | _Refused
+"""A file as far as it was read."""
+
+
 class EvidenceStore:
-    """Bundles of some folders (``*.json``). A bundle is read when a kernel that it names is first asked about.
+    """Bundles of some folders (``*.json``). What one says of a kernel is read when the kernel is first asked about.
 
     Parameters
     ----------
@@ -61,7 +65,7 @@ class EvidenceStore:
 
     def __init__(self, folders: Iterable[Path]) -> None:
         self._folders = sorted({Path(folder) for folder in folders})
-        self._files: dict[Path, bytes | Bundle | _Refused] | None = None
+        self._files: dict[Path, _File] | None = None
         self._of: dict[str, Sequence[_Found]] = {}
         self._broken: dict[str, tuple[Path, FileError]] = {}
         self._digests: dict[tuple[str, str], str] = {}
@@ -153,18 +157,34 @@ class EvidenceStore:
         needle = b'"' + kernel.encode() + b'"'
         for path, content in list(self._listed().items()):
             if isinstance(content, bytes) and needle in content:
-                content = self._parse(path, content)
+                content = self._glance(path, content)
+            if isinstance(content, Sealed):
+                try:
+                    record = content.record(kernel)
+                except FileError as error:
+                    content = self._listed()[path] = _Refused(error, content.text.encode())
+                else:
+                    if record is not None:
+                        yield content.bundle, record
+                    continue
             if isinstance(content, Bundle) and kernel in content.records:
                 yield content, content.records[kernel]
             elif isinstance(content, _Refused) and needle in content.content:
                 self._broken[kernel] = (path, content.error)
 
-    def _listed(self) -> dict[Path, bytes | Bundle | _Refused]:
+    def _listed(self) -> dict[Path, _File]:
         if self._files is None:
             with self._lock:
                 if self._files is None:
                     self._files = {path: _content(path) for f in self._folders for path in sorted(f.glob("*.json"))}
         return self._files
+
+    def _glance(self, path: Path, content: bytes) -> Sealed | Bundle | _Refused:
+        found = bundles.glance(content, path)
+        if found is None:
+            return self._parse(path, content)
+        self._listed()[path] = found
+        return found
 
     def _parse(self, path: Path, content: bytes) -> Bundle | _Refused:
         try:
@@ -176,7 +196,9 @@ class EvidenceStore:
 
     def _read_all(self) -> None:
         for path, content in list(self._listed().items()):
-            if isinstance(content, bytes):
+            if isinstance(content, Sealed):
+                self._parse(path, content.text.encode())
+            elif isinstance(content, bytes):
                 self._parse(path, content)
 
     # Judging.

@@ -6,8 +6,8 @@ import hashlib
 import json
 import math
 import os
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn, TypeGuard, cast
 
@@ -42,17 +42,32 @@ def parse(content: bytes, path: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise FileError(f"{path}:{line}: not UTF-8 ({error.reason})") from error
+    with _told(path):
+        root = _DECODER.decode(text)
+    if not is_object(root):
+        raise FileError(f"{path}:1: the file must be an object ({{...}})")
+    return root
+
+
+def parse_at(text: str, start: int, path: Path) -> dict[str, Any]:
+    """Parse the object that begins at a place of a file's text, and nothing behind it; as `parse`."""
+    with _told(path):
+        found, _ = _DECODER.raw_decode(text, start)
+    if not is_object(found):
+        raise FileError(f"{path}: {text[start : start + 20]!r} must be an object ({{...}})")
+    return found
+
+
+@contextmanager
+def _told(path: Path) -> Generator[None, None, None]:
     try:
-        root = json.loads(text, object_pairs_hook=_object, parse_constant=_constant)
+        yield
     except json.JSONDecodeError as error:
         raise FileError(f"{path}:{error.lineno}: not JSON: {error.msg}") from error
     except RecursionError as error:
         raise FileError(f"{path}: nested too deeply") from error
     except ValueError as error:
         raise FileError(f"{path}: {error}") from error
-    if not is_object(root):
-        raise FileError(f"{path}:1: the file must be an object ({{...}})")
-    return root
 
 
 def canonical(data: Any) -> bytes:
@@ -74,6 +89,8 @@ def digest(data: Mapping[str, Any], path: Path) -> str:
 
 def write(path: Path, data: Mapping[str, Any]) -> None:
     """Write an object, replacing the file as a whole: a reader sees the old one or the new."""
+    import tempfile  # milliseconds to import, and most processes only read
+
     text = json.dumps(data, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, suffix=".new", delete=False) as stream:
@@ -189,6 +206,9 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is no JSON number")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
 
 
 def _kind(value: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 from collections.abc import Callable, Mapping
@@ -84,19 +85,44 @@ def versions(monkeypatch):
     return found
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Callable[..., EvidenceStore]:
+@pytest.fixture(params=["laid-out", "canonical"])
+def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., EvidenceStore]:
     def write(*bundles: dict[str, Any], **named: dict[str, Any]) -> EvidenceStore:
         for name, data in [*((f"b{i}", data) for i, data in enumerate(bundles)), *named.items()]:
-            bundle.write(tmp_path / f"{name}.json", data)
+            path = tmp_path / f"{name}.json"
+            bundle.write(path, data)
+            if request.param == "canonical":
+                seal(path, data)
         return EvidenceStore([tmp_path])
 
     return write
 
 
+def seal(path: Path, data: Mapping[str, Any]) -> None:
+    """Write what the suite writes, checked or not: canonical JSON with its digest."""
+    path.write_bytes(jsonfile.canonical({**data, "digest": jsonfile.digest(data, path)}) + b"\n")
+
+
 def level(store: EvidenceStore, where: Device | None = None, kernel: Kernel = KERNEL, **changes: Any) -> Evidence:
     given: dict[str, Any] = {"op_digest": OP, "kernel_digest": CODE, "toolkit": "triton", **changes}
     return store.level(kernel, device=where or device(), **given)
+
+
+DELETE = object()
+
+
+def changed(data: Any, path: str, value: Any) -> Any:
+    """Return a copy with the value at a slashed path replaced or left out."""
+    copy = json.loads(json.dumps(data))
+    *parents, last = path.split("/")
+    inner = copy
+    for name in parents:
+        inner = inner[KERNEL.id if name == "K" else int(name) if name.isdecimal() else name]
+    if value is DELETE:
+        del inner[last]
+    else:
+        inner[last] = value
+    return copy
 
 
 # Levels.
@@ -290,21 +316,80 @@ def test_file_names_and_order_change_nothing(tmp_path_factory, order):
 
 def test_a_bundle_is_read_when_a_kernel_it_names_is_asked_for_and_once(folder, monkeypatch):
     store = folder(a=content(), b=content({"q/mul/tile": record()}))
-    parsed: list[str] = []
-    real = bundle.parse
-    monkeypatch.setattr(bundle, "parse", lambda data, path: parsed.append(path.name) or real(data, path))
-    assert parsed == []
+    read: list[str] = []
+    for name in ("parse", "glance"):
+        real = getattr(bundle, name)
+        monkeypatch.setattr(bundle, name, lambda data, path, real=real: read.append(path.name) or real(data, path))
+    assert read == []
     for _ in range(3):
         level(store)
-    assert parsed == ["a.json"]
+    assert set(read) == {"a.json"}
     assert [one.name for one in store.bundles()] == ["a.json", "b.json"]
-    assert parsed == ["a.json", "b.json"]
+    assert [sorted(one.records) for one in store.bundles()] == [[KERNEL.id], ["q/mul/tile"]]
+    once = list(read)
+    level(store)
+    assert read == once
+
+
+def test_of_a_sealed_bundle_only_records_asked_for_are_read(tmp_path, monkeypatch):
+    others = {f"p/op{n}/tile": record(cases=[CASE] * 100) for n in range(9)}
+    seal(tmp_path / "b.json", content({**others, KERNEL.id: record()}))
+    decoded: list[int] = []
+    real = jsonfile._object
+    monkeypatch.setattr(
+        jsonfile, "_DECODER", json.JSONDecoder(object_pairs_hook=lambda pairs: decoded.append(1) or real(pairs))
+    )
+    store = EvidenceStore([tmp_path])
+    assert level(store).level == "here"
+    assert len(decoded) < 20
+    assert level(store, kernel=replace(KERNEL, id="p/op3/tile")).level == "here"
+    assert 100 < len(decoded) < 150
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("kernels/K/verdict", "fail", "verdict: is 'fail', but no case failed"),
+        ("kernels/K/cases/0/verdict", "good", "cases[0].verdict: 'good' is none of"),
+        ("kernels/K/kernel_digest", "B", "kernel_digest: 'B' is no SHA-256"),
+        ("reach", "her", "reach: 'her' is none of"),
+        ("suite", DELETE, "suite: is missing"),
+    ],
+)
+def test_a_sealed_bundle_with_a_malformed_record_opens_nothing_and_is_told(tmp_path, path, value, message):
+    seal(tmp_path / "b.json", changed(content(), path, value))
+    store = EvidenceStore([tmp_path])
+    found = level(store)
+    assert found.level == "none"
+    assert message in (found.stale or "")
+    assert [message in problem for problem in store.check()] == [True]
+
+
+def test_names_inside_a_sealed_bundle_are_no_records(tmp_path):
+    detected = {"kernels": {KERNEL.id: record()}, "note": f'"{KERNEL.id}":{{"backend":'}
+    seal(tmp_path / "b.json", content({"q/mul/tile": record()}, device={"detected": detected}))
+    assert level(EvidenceStore([tmp_path])) == Evidence("none")
+
+
+def test_a_sealed_bundle_that_names_a_kernel_twice_opens_nothing(tmp_path):
+    path = tmp_path / "b.json"
+    one = jsonfile.canonical(record()).decode()
+    twice = f'"{KERNEL.id}":{one},"{KERNEL.id}":{one}'
+    text = (
+        jsonfile.canonical({**content({}), "digest": "0" * 64})
+        .decode()
+        .replace('"kernels":{}', f'"kernels":{{{twice}}}')
+    )
+    digest = hashlib.sha256(text.replace(f'"digest":"{"0" * 64}",', "", 1).encode()).hexdigest()
+    path.write_text(text.replace("0" * 64, digest))
+    found = level(EvidenceStore([tmp_path]))
+    assert (found.level, "is given twice" in (found.stale or "")) == ("none", True)
 
 
 def test_a_refused_bundle_opens_nothing_and_is_told(folder, tmp_path):
     store = folder(content())
     path = tmp_path / "b0.json"
-    path.write_text(path.read_text().replace('"via": "device"', '"via": "devise"'))
+    path.write_text(path.read_text().replace('"device"', '"devise"').replace('"devise":', '"device":'))
     found = level(store)
     assert found.level == "none"
     assert "the bundle is refused" in (found.stale or "")
@@ -315,22 +400,6 @@ def test_a_refused_bundle_opens_nothing_and_is_told(folder, tmp_path):
 
 
 # Reading.
-
-DELETE = object()
-
-
-def changed(data: Any, path: str, value: Any) -> Any:
-    """Return a copy with the value at a slashed path replaced or left out."""
-    copy = json.loads(json.dumps(data))
-    *parents, last = path.split("/")
-    inner = copy
-    for name in parents:
-        inner = inner[KERNEL.id if name == "K" else int(name) if name.isdecimal() else name]
-    if value is DELETE:
-        del inner[last]
-    else:
-        inner[last] = value
-    return copy
 
 
 @pytest.mark.parametrize(
@@ -414,7 +483,7 @@ def test_what_has_no_canonical_json_is_refused(tmp_path, value):
 def test_a_changed_byte_never_opens_a_gate(tmp_path_factory, data):
     root = tmp_path_factory.mktemp("evidence")
     path = root / "b.json"
-    bundle.write(path, content())
+    data.draw(st.sampled_from([bundle.write, seal]))(path, content())
     text = bytearray(path.read_bytes())
     place = data.draw(st.integers(0, len(text) - 1))
     text[place] = data.draw(st.integers(0, 255))
