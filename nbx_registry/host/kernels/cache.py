@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -22,8 +23,8 @@ def paged_kv_append(context: BindContext) -> Launch:
     page_tokens = pool.shape[2]
 
     def run(new: Array, slot: Array, pool: Array) -> None:
-        kept = slot >= 0
-        if not kept.all():
+        if np.minimum.reduce(slot, initial=0) < 0:
+            kept = slot >= 0
             new, slot = new[kept], slot[kept]
         if new.size == 0:
             return
@@ -40,16 +41,24 @@ def paged_kv_append_step(context: BindContext) -> Launch:
     rounded = _rounding(new.dtype, pool.dtype, saturate=signature.attributes["saturate"])
     page_tokens = pool.shape[2]
     room = table.shape[1] * page_tokens
+    every: Any = np.arange(table.shape[0])
 
     def run(k_new: Array, v_new: Array, k_pool: Array, v_pool: Array, table: Array, lens: Array) -> None:
-        rows = np.flatnonzero((lens >= 0) & (lens < room))
+        # Of lengths those below zero are the largest, taken as unsigned.
+        rows = every
+        if np.maximum.reduce(lens.view(np.uint32), initial=0) >= room:
+            rows = np.flatnonzero((lens >= 0) & (lens < room))
         if rows.size == 0:
             return
-        entry, position = np.divmod(lens[rows], page_tokens)
+        entry, position = np.divmod(lens if rows is every else lens[rows], page_tokens)
         page = table[rows, entry]
-        kept = page >= 0
-        rows, page, position = rows[kept], page[kept], position[kept]
-        if rows.size:
+        if np.minimum.reduce(page) < 0:
+            kept = page >= 0
+            rows, page, position = rows[kept], page[kept], position[kept]
+        if rows.size == len(lens):
+            k_pool[page, :, position] = rounded(k_new)
+            v_pool[page, :, position] = rounded(v_new)
+        elif rows.size:
             k_pool[page, :, position] = rounded(k_new[rows])
             v_pool[page, :, position] = rounded(v_new[rows])
 

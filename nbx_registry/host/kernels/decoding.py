@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -90,14 +90,16 @@ def _reduce(o: Array, m: Array, l: Array, out: Array) -> None:  # noqa: E741 - t
 
 
 def paged_decode_attention(context: BindContext) -> Launch:
-    """Bind paged attention: sequence after sequence, some of its tokens at a time, the heads of a group as one product.
+    """Bind paged attention: short sequences of as many pages together, the heads of a group as one product.
 
-    A sequence's bits depend on no other: its tokens are cut up in the same way whatever travels with it.
+    Longer ones, and those with missing pages, are attended one after another, some of their tokens at a time. A
+    sequence's bits depend on no other: its tokens are cut up in the same way whatever travels with it.
     """
     signature = context.signature
-    q, k_pool, v_pool, _, _ = signature.operands
+    q, k_pool, v_pool, table, _ = signature.operands
     batch, heads, width = q.shape
     _, groups, page_tokens, value_width = v_pool.shape
+    most = table.shape[1]
     rules = rules_of(signature.attributes["scale"], width, q.dtype, None)
     narrow = _query_rounding(q.dtype, signature.attributes["q_dtype"])
     of_token = max(groups * max(width, value_width), 1)
@@ -106,30 +108,58 @@ def paged_decode_attention(context: BindContext) -> Launch:
     grouped = (batch, groups, heads // max(groups, 1), width)
     converted = k_pool.dtype.numpy != rules.dtype
 
+    def attend_alone(queries: Array, k_pool: Array, v_pool: Array, row: Array, length: int, out: Array) -> None:
+        scratch = np.empty((2 + converted, min(pages_at_once, most) * step * of_token), rules.dtype)
+        result: _Partial | None = None
+        for pages, first, count in _parts(row, length, page_tokens, pages_at_once, step):
+            k, v = (
+                _gathered(pool[pages, :, first : first + step], buffer, scratch[2:])[:, :count]
+                for pool, buffer in ((k_pool, scratch[0]), (v_pool, scratch[1]))
+            )
+            part = _weighted(np.matmul(queries, k.swapaxes(-1, -2)), v)
+            result = part if result is None else _joined(result, part)
+        if result is None:
+            out[...] = 0
+        else:
+            _divide(result, out)
+
+    def attend_together(queries: Array, k_pool: Array, v_pool: Array, pages: Array, ends: list[int]) -> _Partial:
+        k, v = (_gathered_alike(pool, pages, rules.dtype) for pool in (k_pool, v_pool))
+        scores = np.matmul(queries, k.swapaxes(-1, -2))
+        for place, end in enumerate(ends):
+            # Of what is past the end nothing may count, NaN or not.
+            if end < v.shape[2]:
+                scores[place, :, :, end:] = -np.inf
+                v[place, :, end:] = 0
+        return _weighted(scores, v)
+
     def run(q: Array, k_pool: Array, v_pool: Array, table: Array, lens: Array, out: Array) -> None:
         if out.size == 0:
             return
         q = q if narrow is None else narrow(q)
-        room = min(pages_at_once, table.shape[1]) * step * of_token
-        scratch = np.empty((2 + converted, room), rules.dtype)
-        with np.errstate(all="ignore"):
-            queries = np.multiply(q.reshape(grouped), rules.scale, dtype=rules.dtype, casting="unsafe")
-            results = np.reshape(out, (batch, groups, heads // groups, value_width), copy=False)
-            for b, length in enumerate(lens.tolist()):
-                result: _Partial | None = None
-                length = min(length, table.shape[1] * page_tokens)
-                for pages, first, count in _parts(table[b], length, page_tokens, pages_at_once, step):
-                    k, v = (
-                        _gathered(pool[pages, :, first : first + step], buffer, scratch[2:])[:, :count]
-                        for pool, buffer in ((k_pool, scratch[0]), (v_pool, scratch[1]))
-                    )
-                    part = _attended(queries[b], k, v)
-                    result = part if result is None else _joined(result, part)
-                if result is None:
-                    results[b] = 0
+        queries = np.multiply(q.reshape(grouped), rules.scale, dtype=rules.dtype, casting="unsafe")
+        results = np.reshape(out, (*grouped[:3], value_width), copy=False)
+        complete = table.size == 0 or np.minimum.reduce(table, axis=None) >= 0
+        alike: dict[int, list[int]] = {}
+        lengths = [min(length, most * page_tokens) for length in lens.tolist()]
+        for b, length in enumerate(lengths):
+            count = -(-length // max(page_tokens, 1))
+            if 0 < count <= pages_at_once and step == page_tokens and (complete or table[b, :count].min() >= 0):
+                alike.setdefault(count, []).append(b)
+            else:
+                attend_alone(queries[b], k_pool, v_pool, table[b], length, results[b])
+        for count, members in alike.items():
+            at_once = pages_at_once // count
+            for start in range(0, len(members), at_once):
+                chosen = members[start : start + at_once]
+                # All sequences, or one, need no gathering of queries.
+                here: Any = slice(chosen[0], chosen[-1] + 1) if chosen[-1] - chosen[0] == len(chosen) - 1 else chosen
+                ends = [lengths[b] for b in chosen]
+                part = attend_together(queries[here], k_pool, v_pool, table[here, :count], ends)
+                if isinstance(here, slice):
+                    _divide(part, results[here])
                 else:
-                    total = np.where(result.total == 0, rules.dtype.type(1), result.total)
-                    np.copyto(results[b], result.values / total, casting="unsafe")
+                    results[here] = part.values / _nonzero(part.total)
 
     return Launch(function=run, args=signature.names)
 
@@ -175,8 +205,16 @@ def _gathered(found: Array, buffer: Array, wider: Array) -> Array:
     return moved.reshape(groups, number * places, width)
 
 
+def _gathered_alike(pool: Array, pages: Array, dtype: np.dtype[Any]) -> Array:
+    """Return tokens of sequences, pages[B, n] of pool[pages, Hkv, places, D], as a new array [B, Hkv, n places, D]."""
+    batch, number = pages.shape
+    _, groups, places, width = pool.shape
+    found = pool[pages].astype(dtype, copy=False)
+    return found.swapaxes(1, 2).reshape(batch, groups, number * places, width)
+
+
 class _Partial(NamedTuple):
-    """Attention to some of a sequence's tokens."""
+    """Attention to some of the tokens of a sequence, or of several."""
 
     largest: Array
     """The largest score."""
@@ -186,14 +224,22 @@ class _Partial(NamedTuple):
     """The sum of the values, each times its exponential."""
 
 
-def _attended(queries: Array, k: Array, v: Array) -> _Partial:
-    """Attend with scaled queries [Hkv, R, D] to k[Hkv, n, D] and v[Hkv, n, Dv]."""
-    scores = np.matmul(queries, k.swapaxes(-1, -2))
+def _weighted(scores: Array, v: Array) -> _Partial:
+    """Attend with scores [..., Hkv, R, n] of scaled queries to v[..., Hkv, n, Dv]."""
     largest = np.maximum.reduce(scores, axis=-1, keepdims=True)
     # Where every score is -inf, with 0 all exponentials are 0.
     np.subtract(scores, np.where(largest == -np.inf, scores.dtype.type(0), largest), scores)
     np.exp(scores, scores)
     return _Partial(largest, np.add.reduce(scores, axis=-1, keepdims=True), np.matmul(scores, v))
+
+
+def _nonzero(total: Array) -> Array:
+    """Return totals, those of zero as one: what is divided by them is zero."""
+    return np.where(total == 0, total.dtype.type(1), total)
+
+
+def _divide(part: _Partial, out: Array) -> None:
+    np.divide(part.values, _nonzero(part.total), out, dtype=part.values.dtype, casting="unsafe")
 
 
 def _joined(first: _Partial, second: _Partial) -> _Partial:

@@ -17,7 +17,7 @@ KERNELS = (
     numpy_kernel(
         "paged_decode_attention",
         "decoding",
-        "Sequence after sequence, some pages at a time: gathered, then the heads of a group as one product by BLAS.",
+        "Sequences of as many pages together, long ones in parts: gathered, then the heads of a group as one product.",
         batch_invariant=True,
     ),
     numpy_kernel(
