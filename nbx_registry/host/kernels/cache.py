@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -41,7 +40,7 @@ def paged_kv_append_step(context: BindContext) -> Launch:
     rounded = _rounding(new.dtype, pool.dtype, saturate=signature.attributes["saturate"])
     page_tokens = pool.shape[2]
     room = table.shape[1] * page_tokens
-    every: Any = np.arange(table.shape[0])
+    every = np.arange(int(table.shape[0]))
 
     def run(k_new: Array, v_new: Array, k_pool: Array, v_pool: Array, table: Array, lens: Array) -> None:
         # Of lengths those below zero are the largest, taken as unsigned.
