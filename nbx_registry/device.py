@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -54,7 +54,7 @@ class Device:
         files: Sequence[Path],
         head: Mapping[str, Any],
         facts: Mapping[str, Fact],
-        schema: Schema,
+        schema: Callable[[], Schema],
     ) -> None:
         self.id = id
         self.vendor = id.partition("/")[0]
@@ -107,13 +107,14 @@ class Device:
 
     def missing(self, key: str) -> MissingFact:
         """Return the error for a fact that nobody states."""
-        known = self._schema.find(key)
-        hint = nearest(key, self.facts) if known is not None else nearest(key, {**self._schema.keys, **self.facts})
+        schema = self._schema()
+        known = schema.find(key)
+        hint = nearest(key, self.facts) if known is not None else nearest(key, {**schema.keys, **self.facts})
         unit = f" ({known.unit})" if known is not None and known.unit else ""
-        schema = "" if known is not None else ", once a schema.yml describes the key"
+        once = "" if known is not None else ", once a schema.yml describes the key"
         return MissingFact(
             f"{self.id} states no {key!r}{unit}{hint}; {self.file} could state it, or an overlay in the user's folder "
-            f"of device files{schema}"
+            f"of device files{once}"
         )
 
     @cached_property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -140,13 +140,15 @@ def read_sources(table: Table, path: Path) -> dict[str, Source]:
     return found
 
 
-def read_device(path: Path, schema: Schema, sources: Mapping[str, Source], *, overlay: bool = False) -> DeviceFile:
+def read_device(
+    path: Path, schema: Callable[[], Schema], sources: Callable[[], Mapping[str, Source]], *, overlay: bool = False
+) -> DeviceFile:
     """Read a device file, architecture file or overlay.
 
     Parameters
     ----------
-    sources
-        Tags known beside the file's own.
+    schema, sources
+        Return the known keys, and the tags known beside the file's own; asked by a file that states facts or sources.
     overlay
         Whether the file only adds facts to a device described elsewhere.
 
@@ -165,7 +167,8 @@ def read_device(path: Path, schema: Schema, sources: Mapping[str, Source], *, ov
             f"{extra[0]!r} is for the file that describes a device; this is an overlay, which states facts and sources",
         )
     _known(table, _OVERLAY_KEYS if overlay else _FILE_KEYS, path, "device file")
-    known = dict(sources)
+    stated = table.get("sources") or table.get("facts")
+    known = dict(sources()) if stated else {}
     # A heading with nothing under it states nothing: a file that is being written may have one.
     if table.get("sources") is not None:
         own = _table(table, "sources", path)
@@ -182,7 +185,7 @@ def read_device(path: Path, schema: Schema, sources: Mapping[str, Source], *, ov
     if table.get("facts") is not None:
         rows = _table(table, "facts", path)
         for key, row in rows.items():
-            facts[key] = _fact(key, row, schema, known, path, rows.lines[key])
+            facts[key] = _fact(key, row, schema(), known, path, rows.lines[key])
     head = {key: _head(table, key, path) for key in HEAD if key in table}
     return DeviceFile(path, extends, head, dict(table.lines), facts)
 

@@ -206,7 +206,7 @@ class DeviceTable(Mapping[str, Device]):
                 for path in sorted((*folder.rglob("*.yml"), *folder.rglob("*.yaml")))
                 if path not in known
             ]
-        steps: list[Callable[[], object]] = [lambda: self.suggestions]
+        steps: list[Callable[[], object]] = [lambda: self.schema, lambda: self.sources, lambda: self.suggestions]
         for id in self._index:
             steps.append(partial(self._part if "/arch/" in id else self.__getitem__, id))
         for folder in self._overlays:
@@ -267,7 +267,7 @@ class DeviceTable(Mapping[str, Device]):
         return read_sources(yamlfile.load(path), path) if path.is_file() else {}
 
     def _read(self, path: Path, *, overlay: bool = False) -> DeviceFile:
-        return read_device(path, self.schema, self._known_sources(path), overlay=overlay)
+        return read_device(path, lambda: self.schema, partial(self._known_sources, path), overlay=overlay)
 
     def _known_sources(self, path: Path) -> Mapping[str, Source]:
         folder = next(f for f in self._all_folders if path.is_relative_to(f))
@@ -331,7 +331,7 @@ class DeviceTable(Mapping[str, Device]):
                 )
         head = {key: value[0] for key, value in said.head.items()}
         head["extends"] = said.chain[1] if len(said.chain) > 1 else None
-        return Device(id, said.files, head, said.facts, self.schema)
+        return Device(id, said.files, head, said.facts, lambda: self.schema)
 
     def _perhaps_overlay(self, id: str, path: Path, head: Mapping[str, Any]) -> str:
         """Return a hint for a file of facts alone in the user's folder, which may be meant for another device."""

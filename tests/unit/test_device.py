@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nbx_registry import dtypes
+from nbx_registry import dtypes, yamlfile
 from nbx_registry.devicematch import overlap
 from nbx_registry.devicetable import DeviceTable
 from nbx_registry.errors import DuplicateError, FileError, MissingFact, UnknownName
@@ -168,6 +168,20 @@ def test_listing_reads_no_file_and_a_bad_file_spoils_itself_alone(files):
 def test_a_file_is_read_once(files):
     table = files.table()
     assert table["v/one"] is table["v/one"]
+
+
+def test_a_device_without_facts_reads_neither_schema_nor_sources(files, monkeypatch):
+    files.write("files/v/bare.yml", "arch: v_1\nruntime: host\nevidence_class: v-0\nfacts: {}\n")
+    read = []
+    load = yamlfile.load
+    monkeypatch.setattr(yamlfile, "load", lambda path: read.append(path.name) or load(path))
+    bare = files.table()["v/bare"]
+    assert read == ["bare.yml"]
+    with pytest.raises(MissingFact, match=r"states no 'memory.bytes'"):
+        bare.fact("memory.bytes")
+    files.write("files/schema.yml", "keys: [")
+    assert files.table()["v/bare"].arch == "v_1"
+    assert [problem.partition(":")[0][-10:] for problem in files.table().check()] == ["schema.yml"]
 
 
 def test_an_unknown_device_gives_the_nearest(files):

@@ -74,7 +74,7 @@ def device(arch: str = "sm_90", evidence_class: str = "sm_90-132", runtime: str 
     head = {"arch": arch, "targets": (arch, arch + "a"), "runtime": runtime, "evidence_class": evidence_class}
     path = Path("d.yml")
     known = {key.replace("__", "."): Fact(value, "S", path, 1) for key, value in facts.items()}
-    return Device("n/d", [path], head, known, Schema({}))
+    return Device("n/d", [path], head, known, lambda: Schema({}))
 
 
 @pytest.fixture(autouse=True)
