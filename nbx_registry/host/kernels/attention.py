@@ -34,6 +34,11 @@ def scaled_dot_product_attention(context: BindContext) -> Launch:
     rules = rules_of(signature.attributes["scale"], width, q.dtype, shift)
     # Query heads of one group share a key head: their axis is split, which needs no copy whatever the strides.
     grouped = (batch, groups, heads // max(groups, 1), queries)
+    of_mask: tuple[int, ...] = ()
+    if mask is not None:
+        of_batch, of_heads, of_queries, of_keys = (1,) * (4 - mask.rank) + mask.shape
+        split = (groups, heads // groups) if of_heads > 1 else (1, 1)
+        of_mask = (of_batch, *split, of_queries, of_keys)
 
     def run(q: Array, k: Array, v: Array, *rest: Array) -> None:
         out = rest[-1]
@@ -41,7 +46,7 @@ def scaled_dot_product_attention(context: BindContext) -> Launch:
         if mask is not None:
             # The mask itself may be far smaller than what it broadcasts to.
             hidden = np.logical_not(rest[0]) if mask.dtype.kind == "bool" else rest[0]
-            given = np.broadcast_to(hidden, (batch, heads, queries, keys)).reshape((*grouped, keys), copy=False)
+            given = hidden.reshape(of_mask, copy=False)
         attend(
             q.reshape((*grouped, width), copy=False),
             k,
@@ -63,7 +68,8 @@ def rules_of(scale: float | None, width: int, dtype: DType, shift: int | None) -
 def attend(q: Array, k: Array, v: Array, given: Array | None, out: Array, rules: Rules) -> None:
     """Write attention of q[B, G, R, Tq, D] on k[B, G, Tk, D], v[B, G, Tk, Dv] to out[B, G, R, Tq, Dv].
 
-    ``given``, [B, G, R, Tq, Tk], tells hidden keys if it is bool, else it is added to the scores.
+    ``given`` has the axes [B, G, R, Tq, Tk], each of that extent or 1: if it is bool it tells hidden keys, else it is
+    added to the scores.
     """
     batch, groups, repeats, queries, _ = q.shape
     keys = k.shape[2]
@@ -72,22 +78,29 @@ def attend(q: Array, k: Array, v: Array, given: Array | None, out: Array, rules:
     if keys == 0:
         out[...] = 0
         return
+    if batch * groups * repeats * queries * keys <= SCORES:
+        scratch = np.empty(batch * groups * repeats * queries * keys, rules.dtype)
+        wide_k, wide_v = matrices(k, rules.dtype)[:, :, None], matrices(v, rules.dtype)[:, :, None]
+        _attend_block(q, wide_k, wide_v, given, out, rules, 0, scratch)
+        return
     # As many whole sequences as fit; else whole groups of heads; else some queries of one group.
     queries_at_once = _fitting(queries, repeats * keys)
     groups_at_once = _fitting(groups, repeats * keys * queries)
     batch_at_once = _fitting(batch, repeats * keys * queries * groups)
     scratch = np.empty(batch_at_once * groups_at_once * queries_at_once * repeats * keys, rules.dtype)
-    with np.errstate(all="ignore"):
-        for b in range(0, batch, batch_at_once):
-            for g in range(0, groups, groups_at_once):
-                part = slice(b, b + batch_at_once), slice(g, g + groups_at_once)
-                wide_k = matrices(k[part], rules.dtype)[:, :, None]
-                wide_v = matrices(v[part], rules.dtype)[:, :, None]
-                for start in range(0, queries, queries_at_once):
-                    rows = slice(start, min(start + queries_at_once, queries))
-                    place = (*part, slice(None), rows)
-                    seen = None if given is None else given[place]
-                    _attend_block(q[place], wide_k, wide_v, seen, out[place], rules, start, scratch)
+    for b in range(0, batch, batch_at_once):
+        for g in range(0, groups, groups_at_once):
+            part = slice(b, b + batch_at_once), slice(g, g + groups_at_once)
+            wide_k = matrices(k[part], rules.dtype)[:, :, None]
+            wide_v = matrices(v[part], rules.dtype)[:, :, None]
+            for start in range(0, queries, queries_at_once):
+                rows = slice(start, min(start + queries_at_once, queries))
+                place = (*part, slice(None), rows)
+                seen = None
+                if given is not None:
+                    axes = zip(place, given.shape[:-1], strict=True)
+                    seen = given[tuple(here if extent > 1 else slice(None) for here, extent in axes)]
+                _attend_block(q[place], wide_k, wide_v, seen, out[place], rules, start, scratch)
 
 
 def _attend_block(
@@ -105,11 +118,11 @@ def _attend_block(
     columns = prod(q.shape[:-1])
     scores = scratch[: keys * columns].reshape(keys, columns)
     spread = scores.reshape(keys, *q.shape[:-1])
-    matrices = np.moveaxis(spread, 0, 3)
+    matrices = spread.transpose(1, 2, 3, 0, 4)
     scaled = np.multiply(q, rules.scale, dtype=rules.dtype, casting="unsafe")
     np.matmul(k, scaled.swapaxes(-1, -2), out=matrices)
     if given is not None:
-        given = np.moveaxis(given[..., :keys], -1, 0)
+        given = given[..., :keys].transpose(4, 0, 1, 2, 3)
         if given.dtype == bool:
             np.copyto(spread, -np.inf, where=given)
         else:
@@ -120,11 +133,15 @@ def _attend_block(
         np.copyto(spread, -np.inf, where=later[:, None, None, None])
     largest = np.maximum.reduce(scores, axis=0)
     # A query that sees nothing has no largest score; with 0 its exponentials are 0 too.
-    np.copyto(largest, 0, where=largest == -np.inf)
+    blind = largest == -np.inf
+    some_blind = np.count_nonzero(blind) > 0
+    if some_blind:
+        np.copyto(largest, 0, where=blind)
     np.subtract(scores, largest, scores)
     np.exp(scores, scores)
     total = add_down(scores)[0]
-    np.copyto(total, 1, where=total == 0)
+    if some_blind:
+        np.copyto(total, 1, where=blind)
     direct = out.dtype == rules.dtype
     product = np.matmul(matrices.swapaxes(-1, -2), v, out=out if direct else None)
     np.divide(product, total.reshape(*q.shape[:-1], 1), product)

@@ -30,7 +30,7 @@ def decode_attention(context: BindContext) -> Launch:
     def run(q: Array, k: Array, v: Array, *rest: Array) -> None:
         out = rest[-1]
         q = q if narrow is None else narrow(q)
-        given = None if bias is None else np.broadcast_to(rest[0], (*grouped, keys))
+        given = None if bias is None else rest[0].reshape((1, 1, 1, 1, keys), copy=False)
         attend(
             q.reshape((*grouped, width), copy=False),
             k,
