@@ -19,21 +19,32 @@ def topk(context: BindContext) -> Launch:
     signature = context.signature
     (x,) = signature.operands
     k, largest = signature.attributes["k"], signature.attributes["largest"]
-    axis, extent = signature.attributes["axis"], signature.axes["L"]
+    extent = signature.axes["L"]
+    axis = signature.attributes["axis"] % max(x.rank, 1)
+    # With the axis last.
+    order = (*(a for a in range(x.rank) if a != axis), axis)
+    turned = order != tuple(range(x.rank))
     thinned = extent >= LONG_ROW and GROUPS_PER_RESULT**2 * k <= extent
     step = 1 if thinned else max(1, BLOCK // max(extent, 1))
 
     def run(array: Array, values: Array, indices: Array) -> None:
         if values.size == 0:
             return
-        rows, best, places = (a[None] if a.ndim == 1 else np.moveaxis(a, axis, -1) for a in (array, values, indices))
-        for source, target, where in as_matrices(rows, best, places):
+        given = (array, values, indices)
+        if turned:
+            given = tuple(a.transpose(order) for a in given)
+        elif array.ndim == 1:
+            given = tuple(a[None] for a in given)
+        for source, target, where in as_matrices(*given):
             for start in range(0, len(source), step):
                 part = source[start : start + step]
                 keys = sort_keys(part, x.dtype, largest)
                 found = thinned_out(keys[0], k) if thinned else first_places(keys, k)
                 where[start : start + step] = found
-                target[start : start + step] = part[np.arange(len(part))[:, None], found]
+                if len(part) == 1:
+                    target[start] = part[0].take(found)
+                else:
+                    target[start : start + step] = part[np.arange(len(part))[:, None], found]
 
     return Launch(function=run, args=signature.names)
 
@@ -51,7 +62,7 @@ def sort_keys(x: Array, dtype: DType, descending: bool) -> Array:
         flips = (bits >> last).view(unsigned.dtype) | unsigned.dtype.type(1 << last)
         keys = np.bitwise_xor(unsigned, flips, out=flips)
         none = np.isnan(wide)
-        if none.any():
+        if np.count_nonzero(none):
             keys[none] = np.iinfo(keys.dtype).max
     elif dtype.bits == 64:
         keys = np.array(x).view(np.uint64)
