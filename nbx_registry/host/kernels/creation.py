@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from nbx_registry.host.kernels.conversion import conversion
 from nbx_registry.launch import BindContext, Launch
 from nbx_registry.rounding import integers_as_float64, round_to_float
 
-SHORT = 1024
+SHORT = 4096
 """Elements of a progression that is kept, to be copied: computing them takes longer than that."""
 
 Writer = Callable[[Array], None]
@@ -47,12 +48,19 @@ def arange(context: BindContext) -> Launch:
     if spec.size > SHORT:
         return Launch(function=write, args=("out",))
     values = np.empty(spec.size, spec.dtype.numpy)
-    write(values)
+    with np.errstate(all="ignore"):
+        write(values)
 
     def run(out: Array) -> None:
         np.copyto(out, values)
 
     return Launch(function=run, args=("out",))
+
+
+@cache
+def _counting(dtype: np.dtype[Any]) -> Array:
+    """Return 0, 1, 2, ...: as many as a block has."""
+    return np.arange(BLOCK, dtype=dtype)
 
 
 def _integers(dtype: DType, start: int, step: int, count: int) -> Writer:
@@ -62,15 +70,15 @@ def _integers(dtype: DType, start: int, step: int, count: int) -> Writer:
     by = wide.type(step % modulus)
 
     def run(out: Array) -> None:
-        with np.errstate(all="ignore"):
-            multiples = np.arange(min(BLOCK, count), dtype=wide)
-            np.multiply(multiples, by, out=multiples)
-            target = out.view(wide) if dtype.bits >= 8 else np.empty(count, wide)
-            for first in range(0, count, BLOCK):
-                block = target[first : first + BLOCK]
-                np.add(multiples[: len(block)], wide.type((start + first * step) % modulus), out=block)
-            if dtype.bits < 8:
-                np.copyto(out, target.view(np.int8), casting="unsafe")
+        multiples = _counting(wide)
+        if by != 1:
+            multiples = np.multiply(multiples[:count], by)
+        target = out.view(wide) if dtype.bits >= 8 else np.empty(count, wide)
+        for first in range(0, count, BLOCK):
+            block = target[first : first + BLOCK]
+            np.add(multiples[: len(block)], wide.type((start + first * step) % modulus), out=block)
+        if dtype.bits < 8:
+            np.copyto(out, target.view(np.int8), casting="unsafe")
 
     return run
 
@@ -79,14 +87,13 @@ def _floats(dtype: DType, start: float, step: float, count: int) -> Writer:
     narrow = conversion(dtypes.get("float64"), dtype, saturate=False)
 
     def run(out: Array) -> None:
-        with np.errstate(all="ignore"):
-            multiples = np.arange(min(BLOCK, count), dtype=np.float64) * step
-            scratch = np.empty(len(multiples), np.float64)
-            for first in range(0, count, BLOCK):
-                block = out[first : first + BLOCK]
-                wide = block if dtype.bits == 64 else scratch[: len(block)]
-                np.add(multiples[: len(block)], start + first * step, out=wide)
-                if wide is not block:
-                    narrow(wide, block)
+        multiples = _counting(np.dtype(np.float64))[:count] * step
+        scratch = np.empty(len(multiples), np.float64)
+        for first in range(0, count, BLOCK):
+            block = out[first : first + BLOCK]
+            wide = block if dtype.bits == 64 else scratch[: len(block)]
+            np.add(multiples[: len(block)], start + first * step, out=wide)
+            if wide is not block:
+                narrow(wide, block)
 
     return run
