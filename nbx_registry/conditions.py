@@ -317,8 +317,11 @@ def _resolve(op: Op, path: str, asked: frozenset[str]) -> str:
     return f"(None if {tensor} is None else {tensor}.{name.field})" if name.base in asked else f"{tensor}.{name.field}"
 
 
-def _source(op: Op, rule: Expr) -> tuple[str, list[str]]:
-    """Return a rule's source, and what is None where an optional tensor is absent that the rule does not ask for."""
+def _source(op: Op, rule: Expr, numbers: list[int | float]) -> tuple[str, list[str]]:
+    """Return a rule's source, and what is None where an optional tensor is absent that the rule does not ask for.
+
+    The rule's numbers are added to ``numbers``; the source calls them ``n0``, ``n1``.
+    """
     asked = frozenset(path.partition(".")[0] for path in rule.names if path.endswith(".given"))
     absent: dict[str, None] = {}
     for path in sorted(rule.names):
@@ -331,21 +334,37 @@ def _source(op: Op, rule: Expr) -> tuple[str, list[str]]:
                 absent[f"s.tensors[{op.positions[name.base]}] is None"] = None
         elif name.kind in ("axis", "letter") and name.base not in op.always_bound:
             absent[f"{_resolve(op, path, asked)} is None"] = None
-    return rule.source(lambda path: _resolve(op, path, asked)), list(absent)
+
+    def number(value: int | float) -> str:
+        numbers.append(value)
+        return f"n{len(numbers) - 1}"
+
+    return rule.source(lambda path: _resolve(op, path, asked), number), list(absent)
 
 
 @lru_cache(maxsize=4096)
 def _compile_clause(op: Op, rule: Expr, known: int) -> _Test:
-    source, absent = _source(op, rule)
-    return _function(f"lambda s, d: {''.join(f'{test} or ' for test in absent)}{source}", known)
+    numbers: list[int | float] = []
+    source, absent = _source(op, rule, numbers)
+    return _compiled(f"{''.join([f'{test} or ' for test in absent])}{source}", numbers, known)
 
 
 def _compile_key(op: Op, rules: Sequence[Expr]) -> Callable[[Signature, Device | None], tuple[Any, ...]]:
     values: list[str] = []
+    numbers: list[int | float] = []
     for rule in rules:
-        source, absent = _source(op, rule)
+        source, absent = _source(op, rule, numbers)
         values.append(f"plain(None if {' or '.join(absent)} else {source}), " if absent else f"plain({source}), ")
-    return _function(f"lambda s, d: ({''.join(values)})", len(dtypes.TABLE))
+    return _compiled(f"({''.join(values)})", numbers, len(dtypes.TABLE))
+
+
+def _compiled(source: str, numbers: Sequence[int | float], known: int) -> Any:
+    """Return a function of signature and device that gives what a source computes with its numbers."""
+    if not numbers:
+        return _function(f"lambda s, d: {source}", known)
+    # Kernels of one kind differ in numbers alone, and compiling takes long: once for all of them.
+    names = ", ".join([f"n{index}" for index in range(len(numbers))])
+    return _function(f"lambda {names}: lambda s, d: {source}", known)(*numbers)
 
 
 @lru_cache(maxsize=4096)

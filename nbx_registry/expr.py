@@ -138,13 +138,14 @@ class Expr:
             parts.extend(Expr(self._whole[child.start : child.end], child, self._whole).clauses())
         return tuple(parts)
 
-    def source(self, resolve: Callable[[str], str]) -> str:
+    def source(self, resolve: Callable[[str], str], number: Callable[[int | float], str] = repr) -> str:
         """Return Python source that computes it, each name path replaced by ``resolve(path)``.
 
-        The source refers to what `namespace` returns. It may raise TypeError, ValueError, ZeroDivisionError,
-        OverflowError or IndexError, and whatever the resolved names raise.
+        Numbers outside lists are written as ``number`` has them. The source refers to what `namespace` returns. It may
+        raise TypeError, ValueError, ZeroDivisionError, OverflowError or IndexError, and whatever the resolved names
+        raise.
         """
-        return _source(self.node, resolve)
+        return _source(self.node, resolve, number)
 
     def evaluate(self, env: Environment) -> Any:
         """Compute it. ``env`` maps name paths to values, or is called with them.
@@ -212,15 +213,17 @@ def _truths(node: Node) -> Iterator[str]:
             yield from _truths(child)
 
 
-def _source(node: Node, resolve: Callable[[str], str]) -> str:
+def _source(node: Node, resolve: Callable[[str], str], number: Callable[[int | float], str] = repr) -> str:
     kind = node.kind
     if kind == "constant":
-        return repr(node.value)
+        return number(node.value) if type(node.value) in (int, float) else repr(node.value)
     if kind == "dtype":
         return f"dtype_{node.value.name}"
     if kind == "name":
         return resolve(node.value)
-    parts = [_source(child, resolve) for child in node.children]
+    # Python keeps a list of literals as it is; one of variables it would make anew each time.
+    inner = repr if kind == "sequence" else number
+    parts = [_source(child, resolve, inner) for child in node.children]
     if kind == "index":
         return f"{parts[0]}[{node.value}]"
     if kind == "sequence":
