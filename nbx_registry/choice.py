@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
-from nbx_registry.composite import Expansion
 from nbx_registry.conditions import Conditions
 from nbx_registry.decision import NO_EVIDENCE, Candidate, Evidence, Fault, Refusal
 from nbx_registry.kernel import Kernel
-from nbx_registry.settings import TunedEntry
+
+if TYPE_CHECKING:
+    from nbx_registry.composite import Expansion
+    from nbx_registry.settings import TunedEntry
 
 Order = tuple[int, int, int, str]
 """What kernels are ordered by, least first: evidence, specificity, preference, id."""

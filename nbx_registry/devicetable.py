@@ -37,10 +37,10 @@ from nbx_registry.devicefile import (
 )
 from nbx_registry.devicematch import matches, overlap, rules_out
 from nbx_registry.errors import DuplicateError, FileError, NbxError, UnknownName, nearest
-from nbx_registry.suggestions import Suggestion, read_suggestions
 
 if TYPE_CHECKING:
     from nbx_registry.runtime import LiveDevice
+    from nbx_registry.suggestions import Suggestion
 
 MAX_EXTENDS = 8
 """Longest chain of files that extend each other."""
@@ -194,6 +194,8 @@ class DeviceTable(Mapping[str, Device]):
     @cached_property
     def suggestions(self) -> Mapping[str, Suggestion]:
         """Which distribution has kernels for a capability, by capability; a runtime's is ``runtime.<name>``."""
+        from nbx_registry.suggestions import read_suggestions  # asked for by refusals alone
+
         return read_suggestions(self._folders)
 
     def check(self) -> tuple[str, ...]:

@@ -11,9 +11,9 @@ conditions on sizes and layouts are looked at again for a new signature of known
 from __future__ import annotations
 
 import threading
-import traceback
 from collections import OrderedDict
 from functools import partial
+from typing import TYPE_CHECKING
 
 from nbx_registry import digest
 from nbx_registry.catalog import Catalog
@@ -29,7 +29,6 @@ from nbx_registry.choice import (
     not_tuned,
     tuned_choice,
 )
-from nbx_registry.composite import expand
 from nbx_registry.conditions import Conditions, compile_conditions
 from nbx_registry.decision import NO_EVIDENCE, Candidate, Decision, Evidence, Fault, Refusal
 from nbx_registry.device import Device
@@ -38,10 +37,11 @@ from nbx_registry.evidence import gate, weakest
 from nbx_registry.kernel import Kernel
 from nbx_registry.op import Op
 from nbx_registry.policy import check_require
-from nbx_registry.settings import TunedEntry
 from nbx_registry.signature import Signature
-from nbx_registry.suggestions import hints
 from nbx_registry.target import Target
+
+if TYPE_CHECKING:
+    from nbx_registry.settings import TunedEntry
 
 _HOST = "host/cpu"
 _NOT_ASKED = ("BLOCKED", "NOT_PINNED")
@@ -209,6 +209,8 @@ class Selector:
             return Refusal(
                 code="PART_REFUSED", reason=f"{kernel.id} is being expanded already: it would contain itself"
             )
+        from nbx_registry.composite import expand  # most requests meet no composite
+
         try:
             expansion = expand(self._catalog, kernel, signature)
         except Exception as error:  # noqa: BLE001 - a plugin's function may raise anything; it becomes its fault
@@ -412,6 +414,8 @@ class Selector:
         return found
 
     def _fault(self, kernel: Kernel, error: BaseException) -> Fault:
+        import traceback  # only a fault has one
+
         cause = error.__cause__ or error
         return Fault(
             kernel=kernel.id,
@@ -425,6 +429,8 @@ class Selector:
         if target.device is None:
             return ()
         installed = {p.distribution or p.name for p in self._catalog.plugins.values()}
+        from nbx_registry.suggestions import hints  # only a refusal has some
+
         found = list(hints(self._catalog.devices.suggestions, target.device, installed))
         waiting = [p.name for p in self._catalog.plugins.values() if p.state != "active"]
         if waiting:
