@@ -139,7 +139,7 @@ class Catalog:
         present = self._toolkits.get(backend)
         if present is None:
             modules = self.backends[backend].modules if backend in self.backends else ()
-            present = self._toolkits[backend] = all(map(_findable, modules))
+            present = self._toolkits[backend] = all(map(findable, modules))
         return present
 
 
@@ -151,7 +151,7 @@ def _named(items: Iterable[Value]) -> Mapping[str, Value]:
     return MappingProxyType(found)
 
 
-def _findable(module: str) -> bool:
+def findable(module: str) -> bool:
     """Return whether a module can be found; neither it nor a package around it is imported for that."""
     import importlib.util  # nothing of it is needed to register
 

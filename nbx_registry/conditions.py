@@ -18,6 +18,7 @@ from nbx_registry.decision import Refusal
 from nbx_registry.dtypes import DType
 from nbx_registry.errors import ExpressionError, MissingFact, PluginFault
 from nbx_registry.expr import Expr
+from nbx_registry.items import shown
 from nbx_registry.kernel import Kernel
 from nbx_registry.op import Op, Signature
 from nbx_registry.signature import FIELDS, unknown
@@ -87,9 +88,15 @@ class Conditions:
         return found
 
     @cached_property
+    def reads(self) -> frozenset[str]:
+        """Every name that conditions and key read."""
+        rules = (*(clause.rule for clause in self.clauses), *self._keys)
+        return frozenset(name for rule in rules for name in rule.names)
+
+    @cached_property
     def always_refuses(self) -> str | None:
         """Why the conditions refuse every request; None where they do not, as far as can be seen."""
-        return contradiction([clause.rule for clause in self.clauses], self.op)
+        return contradiction([clause.rule for clause in self.clauses], self.op, self.kernel.runtimes)
 
     def failed(self, signature: Signature, device: Device | None) -> Refusal | None:
         """Return the refusal of the first clause, in the kernel's order, that does not hold; None where all do.
@@ -106,8 +113,11 @@ class Conditions:
     def unmet(self, signature: Signature, device: Device | None) -> tuple[str, ...]:
         """Return in words what would have to be otherwise for each clause that does not hold.
 
-        A clause that raises is left out, and so are those on the device where there is none.
+        A clause that raises is left out, and so are those on the device where there is none. Where the conditions
+        refuse every request, no other request would do.
         """
+        if self.always_refuses is not None:
+            return (f"{self._plugin or 'its plugin'} corrected when=, which refuses every request",)
         found: list[str] = []
         for clause, test in zip(self.clauses, self._tests, strict=True):
             if device is None and any(name.startswith("device.") for name in clause.rule.names):
@@ -155,9 +165,9 @@ class Conditions:
             return make(text, self.op)
         except ExpressionError as error:
             raise PluginFault(
-                f"{place} {text!r} of kernel {self.kernel.id!r}: {error}",
+                f"{place} {shown(text)} of kernel {self.kernel.id!r}: {error}",
                 plugin=self._plugin,
-                where=f"{place} {text!r} of {self.kernel.id}",
+                where=f"{place} {shown(text)} of {self.kernel.id}",
             ) from error
 
     @cached_property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nbx_registry import dtypes
 from nbx_registry.dtypes import DType
@@ -13,27 +13,36 @@ from nbx_registry.errors import ExpressionError
 from nbx_registry.expr import Expr
 from nbx_registry.schema import CLASSES
 from nbx_registry.signature import FIELDS
-from nbx_registry.syntax import walk
+from nbx_registry.syntax import Node, walk
 
 if TYPE_CHECKING:
     from nbx_registry.op import Op
 
-_COMPARED = frozenset({"compare", "and", "or", "not", "constant", "dtype", "sequence", "name"})
+_COMPARED = frozenset({"compare", "and", "or", "not", "constant", "dtype", "sequence", "name", "negative"})
 """Kinds of nodes under which a name is only compared, so that a few values of it tell all there is to tell."""
 _LETTERS_AT_ONCE = 2
+_MOST_TRIED = 20_000
+"""How often the clauses on one name are tried at most: where that would not do, they are passed over."""
+_WORDS = frozenset({"device.id", "device.vendor", "device.arch", "device.evidence_class"})
+"""What is a string of every device."""
 
 
-def contradiction(rules: Sequence[Expr], op: Op) -> str | None:
+def contradiction(rules: Sequence[Expr], op: Op, runtimes: Sequence[str] = ()) -> str | None:
     """Return in words why ``rules`` cannot all hold, or None where that is not evident.
 
     Looked at are clauses that are false whatever their names are, clauses on dtypes alone against what the schema's
     classes allow, and clauses that compare one name with constants.
+
+    Parameters
+    ----------
+    runtimes
+        What ``device.runtime`` may be; anything where there are none.
     """
     for rule in rules:
         value = rule.constant()
         if value is not None and not value[0]:
             return f"{rule.text!r} never holds"
-    return _dtypes(rules, op) or _values(rules, op)
+    return _dtypes(rules, op) or _values(rules, op, runtimes)
 
 
 def _dtypes(rules: Sequence[Expr], op: Op) -> str | None:
@@ -87,28 +96,37 @@ def _allowed(letter: str) -> tuple[DType, ...]:
     return tuple(dtype for dtype in dtypes.TABLE.values() if dtype.kind in CLASSES[letter[0]])
 
 
-def _values(rules: Sequence[Expr], op: Op) -> str | None:
+def _values(rules: Sequence[Expr], op: Op, runtimes: Sequence[str]) -> str | None:
     """Try, for each name, a value of every kind that clauses on that name alone can tell apart."""
     by_path: dict[str, list[Expr]] = {}
     for rule in rules:
-        if len(rule.names) == 1 and rule.kinds <= _COMPARED and not _nested(rule):
+        if len(rule.names) == 1 and rule.kinds <= _COMPARED and not _more_than_compares(rule):
             (path,) = rule.names
             by_path.setdefault(path, []).append(rule)
     for path, concerned in by_path.items():
-        possible = _possible(path, op, _constants(concerned))
-        for count in range(1, len(concerned) + 1):
-            if possible and not any(_all_hold(concerned[:count], path, value) for value in possible):
+        possible = _possible(path, op, _constants(concerned), runtimes)
+        if not possible or len(possible) * len(concerned) > _MOST_TRIED:
+            continue
+        for count, rule in enumerate(concerned, 1):
+            possible = [value for value in possible if _holds(rule, path, value)]
+            if not possible:
                 return f"no {path} meets {' and '.join(repr(rule.text) for rule in concerned[:count])}"
     return None
 
 
-def _nested(rule: Expr) -> bool:
-    return any(child.kind == "sequence" for n in walk(rule.node) if n.kind == "sequence" for child in n.children)
+def _more_than_compares(rule: Expr) -> bool:
+    """Return whether something other than a constant is negated, or a sequence holds sequences."""
+    return any(
+        child.kind == "sequence" if node.kind == "sequence" else child.kind != "constant"
+        for node in walk(rule.node)
+        if node.kind in ("sequence", "negative")
+        for child in node.children
+    )
 
 
-def _all_hold(rules: Sequence[Expr], path: str, value: object) -> bool:
+def _holds(rule: Expr, path: str, value: object) -> bool:
     try:
-        return all(rule.evaluate({path: value}) for rule in rules)
+        return bool(rule.evaluate({path: value}))
     except ExpressionError:
         # Not of a type that the clauses compare: values of other types are tried beside it.
         return False
@@ -117,19 +135,27 @@ def _all_hold(rules: Sequence[Expr], path: str, value: object) -> bool:
 def _constants(rules: Sequence[Expr]) -> set[object]:
     found: set[object] = set()
     for node in (node for rule in rules for node in walk(rule.node)):
-        if node.kind in ("constant", "dtype"):
-            found.add(node.value)
+        if node.kind in ("constant", "dtype", "negative"):
+            found.add(_literal(node))
         elif node.kind == "sequence":
-            found.add(tuple(child.value for child in node.children))
+            found.add(tuple(_literal(child) for child in node.children))
     return found
 
 
-def _possible(path: str, op: Op, constants: set[object]) -> list[object]:
+def _literal(node: Node) -> Any:
+    return -node.children[0].value if node.kind == "negative" else node.value
+
+
+def _possible(path: str, op: Op, constants: set[object], runtimes: Sequence[str]) -> list[object]:
     """Return values that a name may have, at least one of each kind that comparisons with ``constants`` tell apart.
 
     Empty where nothing is known of the name, or its clauses may be passed over.
     """
     integers, numbers, words = _representatives(constants)
+    if path == "device.runtime":
+        return list(runtimes) or words
+    if path in _WORDS:
+        return words
     if path.startswith("device."):
         # A capability may be a table, in which something is looked for.
         return [*numbers, *words, True, False, *constants, tuple(constants)]
@@ -172,8 +198,10 @@ def _representatives(constants: set[object]) -> tuple[list[object], list[object]
     known = sorted({c for c in constants if isinstance(c, (int, float)) and not isinstance(c, bool)} or {0})
     between = [(low + high) / 2 for low, high in itertools.pairwise(known)]
     integers = sorted({math.floor(c) + step for c in known for step in (-1, 0, 1, 2)})
-    words = [c for c in constants if isinstance(c, str)]
-    return list(integers), [*integers, *known, *between], [*words, "\0".join(["", *words])]
+    words = sorted(c for c in constants if isinstance(c, str))
+    # The next word behind each, none, and one that holds them all.
+    others = [*(f"{word}\0" for word in words), "", "\0".join(["\0", *words])]
+    return list(integers), [*integers, *known, *between], [*words, *others]
 
 
 def _within(integers: Sequence[object], low: float, high: float) -> list[object]:

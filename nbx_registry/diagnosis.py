@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from nbx_registry import digest, dtypes, expr
-from nbx_registry.catalog import Catalog
+from nbx_registry import digest, dtypes, expr, sourcetree
+from nbx_registry.catalog import Catalog, findable
 from nbx_registry.conditions import Conditions
 from nbx_registry.decision import Fault
+from nbx_registry.devicefile import RESERVED
 from nbx_registry.distributions import canonical
 from nbx_registry.errors import NbxError, nearest
 from nbx_registry.kernel import Kernel, Workspace
@@ -31,8 +33,9 @@ class Finding:
 def findings(catalog: Catalog, compiled: Callable[[Kernel], Conditions | Fault]) -> Iterator[Finding]:
     """Yield what is wrong whatever the request: plugin by plugin, in the order of names.
 
-    Conditions over unknown names or that always refuse, workspace that cannot be told, references that lead nowhere,
-    folders that are not there, second versions, tuned settings of nothing, vain blocks.
+    Conditions over unknown names and facts or that always refuse, workspace that cannot be told, references that lead
+    nowhere, folders that are not there, second versions, tuned settings of nothing, vain blocks. Of a kernel that is
+    blocked nothing else is told.
 
     Parameters
     ----------
@@ -44,10 +47,11 @@ def findings(catalog: Catalog, compiled: Callable[[Kernel], Conditions | Fault])
             text = f"{plugin.distribution} {plugin.version} is used; also there: {', '.join(plugin.copies)}"
             yield _problem(plugin.name, text, f"uninstall {plugin.distribution} until one version is left")
     for plugin in catalog.active:
-        for kind in ("evidence", "settings", "cases"):
+        for kind in ("devices", "overlays", "evidence", "settings", "cases"):
             for folder in getattr(plugin, kind):
-                if not folder.is_dir():
-                    what = "is no folder" if folder.exists() else "is not there"
+                # Of os.path, which answers where a folder around it may not be looked into.
+                if not os.path.isdir(folder):
+                    what = "is no folder" if os.path.lexists(folder) else "is not there"
                     text = f"nbx_register_{kind} gives {folder}, which {what}"
                     yield _problem(plugin.name, text, "create the folder, and let the wheel include it")
         for reference, about in (
@@ -55,8 +59,20 @@ def findings(catalog: Catalog, compiled: Callable[[Kernel], Conditions | Fault])
             *((spec.factory, f"emulator {spec.name}") for spec in plugin.emulators),
         ):
             yield from _reference(reference, about, f"correct the factory in {plugin.name}")
+        for emulator in plugin.emulators:
+            if emulator.backend not in catalog.backends:
+                near = nearest(emulator.backend, catalog.backends)
+                text = f"names backend {emulator.backend!r}, which nobody registers{near}"
+                way = f"install or unblock the plugin that brings it, or correct the name in {plugin.name}"
+                yield _problem(f"emulator {emulator.name}", text, way)
+        for dtype in plugin.dtypes:
+            if dtype.numpy_name is not None:
+                yield from _reference(dtype.numpy_name, f"dtype {dtype.name}", f"correct numpy_name in {plugin.name}")
         for kernel in plugin.kernels:
-            yield from _kernel(catalog, kernel, compiled(kernel))
+            if kernel.id in catalog.blocked:
+                yield Finding("note", kernel.id, "blocked by the caller", f"leave {kernel.id!r} out of block=")
+            else:
+                yield from _kernel(catalog, kernel, compiled(kernel))
     yield from _settings(catalog)
     known = {*map(canonical, catalog.plugins), *catalog.kernels}
     for name in sorted(catalog.blocked):
@@ -76,15 +92,39 @@ def _kernel(catalog: Catalog, kernel: Kernel, compiled: Conditions | Fault) -> I
     way = f"correct it in {plugin}; until then block=[{kernel.id!r}] goes on without it"
     if isinstance(compiled, Fault):
         yield _problem(kernel.id, compiled.message, way)
-    elif compiled.always_refuses:
-        yield _problem(kernel.id, f"refuses every request: {compiled.always_refuses}", f"correct when= in {plugin}")
+    else:
+        if compiled.always_refuses:
+            yield _problem(kernel.id, f"refuses every request: {compiled.always_refuses}", f"correct when= in {plugin}")
+        yield from (_problem(kernel.id, text, way) for text in _facts(catalog, compiled))
     for reference in (kernel.bind, kernel.settings):
         # A kernel of this process may hold its function itself: there is nothing to locate.
         if isinstance(reference, str):
             yield from _reference(reference, kernel.id, way)
     op = catalog.op(kernel.op)
-    for workspace in kernel.workspace:
+    for number, workspace in enumerate(kernel.workspace):
         yield from (_problem(kernel.id, text, way) for text in _workspace(kernel, workspace, op))
+        if any(workspace.name == other.name for other in kernel.workspace[:number]):
+            yield _problem(kernel.id, f"workspace {workspace.name!r} is named twice", way)
+
+
+def _facts(catalog: Catalog, conditions: Conditions) -> Iterator[str]:
+    """Yield what is read of a device that no device has."""
+    try:
+        schema = catalog.devices.schema
+    except NbxError:
+        # Told by the check of device files.
+        return
+    if not schema.keys:
+        # Without nbx-devices nobody describes any.
+        return
+    known = {*schema.keys, *RESERVED}
+    for name in sorted(conditions.reads):
+        _, device, key = name.partition("device.")
+        if not device or key in RESERVED or key.startswith("target."):
+            continue
+        # A matrix unit's operands are asked for by name.
+        if schema.find(key) is None and not (key.startswith("matrix_unit.") and schema.find(key.rpartition(".")[0])):
+            yield f"reads {name}, a fact that no schema.yml describes{nearest(key, known)}"
 
 
 def _workspace(kernel: Kernel, workspace: Workspace, op: Op) -> Iterator[str]:
@@ -93,19 +133,29 @@ def _workspace(kernel: Kernel, workspace: Workspace, op: Op) -> Iterator[str]:
         yield f"{name} is named as a tensor of {op.id}"
     if workspace.dtype not in dtypes.TABLE:
         yield f"{name} has the unknown dtype {workspace.dtype!r}{nearest(workspace.dtype, dtypes.TABLE)}"
+    first, last = workspace.lifetime
+    if first < 0 or (last < first and last != -1):
+        yield f"{name} lives from launch {first} to launch {last}"
     known = {*op.names, *kernel.defaults}
     for text in workspace.shape:
         try:
-            names = expr.parse(text).names
+            extent = expr.parse(text)
         except NbxError as error:
             yield f"{name}: {error}"
             continue
+        names, value = extent.names, extent.constant()
+        if value is not None and (type(value[0]) is not int or value[0] < 0):
+            yield f"{name}: {text!r} is no extent"
         for unknown in sorted(names - known):
             yield f"{name}: {text!r} reads {unknown!r}, no name of {op.id} and no setting{nearest(unknown, known)}"
 
 
 def _reference(reference: str, about: str, way: str) -> Iterator[Finding]:
+    module = reference.partition(":")[0]
     try:
+        # Names of a module that is compiled cannot be told without importing it.
+        if sourcetree.find(module) is None and findable(module):
+            return
         digest.locate(reference)
     except NbxError as error:
         yield _problem(about, str(error), way)
@@ -114,7 +164,17 @@ def _reference(reference: str, about: str, way: str) -> Iterator[Finding]:
 def _settings(catalog: Catalog) -> Iterator[Finding]:
     for problem in catalog.settings.check():
         yield _problem("settings", problem, "remove the entry, or tune again")
+    for kernel in catalog.kernels.values():
+        if kernel.settings is None and catalog.settings.has(kernel.id):
+            text = f"there are settings of {kernel.id}, which states no settings= and so takes none"
+            yield _problem("settings", text, f"write settings= in {catalog.owners[kernel.id]}, or remove them")
     for entry in catalog.settings.entries():
+        if entry.device not in catalog.devices:
+            text = f"{entry.file}: settings for {entry.device}, for which there is no device file"
+            near = nearest(entry.device, catalog.devices)
+            yield Finding(
+                "note", "settings", f"{text}{near}", "install the plugin that describes it, or correct device"
+            )
         kernel = catalog.kernels.get(entry.kernel)
         if kernel is None:
             text = f"{entry.file}: settings of {entry.kernel}, which nobody registers"

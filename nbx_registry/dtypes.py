@@ -53,9 +53,12 @@ class DType:
         if self.numpy_name is None:
             raise SpecError(f"dtype {self.name} has no NumPy dtype")
         module, _, attribute = self.numpy_name.partition(":")
-        if module == "numpy":
-            return np.dtype(attribute)
-        return np.dtype(getattr(importlib.import_module(module), attribute))
+        try:
+            if module == "numpy":
+                return np.dtype(attribute)
+            return np.dtype(getattr(importlib.import_module(module), attribute))
+        except (ImportError, AttributeError, TypeError) as error:
+            raise SpecError(f"dtype {self.name}: {self.numpy_name!r} is no NumPy scalar type ({error})") from error
 
     @property
     def floating(self) -> bool:
@@ -133,12 +136,21 @@ def of_numpy(dtype: np.dtype) -> DType:
     found = BY_NUMPY.get(dtype)
     if found is None:
         for candidate in _table.read().values():
-            if candidate.numpy_name is not None and candidate.numpy == dtype:
+            if _has_numpy(candidate) and candidate.numpy == dtype:
                 found = BY_NUMPY[dtype] = candidate
                 break
         else:
             raise UnknownName.of("NumPy dtype", str(dtype), _table.rows)
     return found
+
+
+def _has_numpy(dtype: DType) -> bool:
+    """Return whether NumPy has a type for it; a plugin may name one that is not there."""
+    try:
+        _ = dtype.numpy
+    except SpecError:
+        return False
+    return True
 
 
 def of_dlpack(code: int, bits: int) -> DType | None:
@@ -149,8 +161,8 @@ def of_dlpack(code: int, bits: int) -> DType | None:
 def register(dtype: DType) -> None:
     """Add a dtype to the process's table.
 
-    Registering the same facts again does nothing. Other facts under a known name, and a known key or DLPack type under
-    another name, are refused with `DuplicateError`.
+    Registering the same facts again does nothing. Other facts under a known name, and a known key, DLPack type or name
+    in safetensors under another name, are refused with `DuplicateError`.
     """
     _table.read()
     with _table.lock:
@@ -169,6 +181,10 @@ def _add(dtype: DType) -> None:
             raise DuplicateError(f"dtype {dtype.name!r} repeats the key {dtype.key!r} of {other.name!r}")
         if dtype.dlpack is not None and other.dlpack == dtype.dlpack:
             raise DuplicateError(f"dtype {dtype.name!r} repeats the DLPack type {dtype.dlpack} of {other.name!r}")
+        if dtype.safetensors is not None and other.safetensors == dtype.safetensors:
+            raise DuplicateError(
+                f"dtype {dtype.name!r} repeats the safetensors name {dtype.safetensors!r} of {other.name!r}"
+            )
     # Another thread may be walking over the table as it was.
     _table.rows = {**rows, dtype.name: dtype}
 

@@ -43,7 +43,7 @@ def installed() -> list[Source]:
             if content is None or GROUP.encode() not in content:
                 continue
             name, version = distribution.identity()
-            sources = list(_sources(content.decode(), name, version))
+            sources = list(_sources(content.decode("utf-8-sig"), name, version))
         except Exception as error:  # noqa: BLE001 - metadata may hold anything; it becomes the report
             why = f"the entry points of {name or distribution.place} cannot be read ({told(error)})"
             place = distribution.place

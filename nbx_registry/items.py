@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast, get_args
 
 from nbx_registry.dtypes import DType, Kind
@@ -18,11 +19,12 @@ from nbx_registry.runtimespec import Emulator, RuntimeSpec
 _Check = tuple[str, Callable[[Any], bool], str]
 """A field, whether a value of it will do, and in words what will."""
 
-_KERNEL_ID = re.compile(r"[a-z0-9][a-z0-9_.-]*(/[A-Za-z0-9_.:+-]+)+\Z")
+_KERNEL_ID = re.compile(r"[a-z0-9][a-z0-9_.-]*(/(?!\.+(/|\Z))[A-Za-z0-9_.:+-]+)+\Z")
 _REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*\Z", re.ASCII)
 _ID = re.compile(r"[A-Za-z0-9][\w.+-]*\Z", re.ASCII)
 _OVERLAPS = ("refuse", "same", "any")
 _ANYWHERE = ("composite", "view")
+_MAPPINGS = (dict, MappingProxyType)
 _LIMIT = 80
 _NO_DEFAULT = object()
 
@@ -32,8 +34,13 @@ def shown(value: object) -> str:
     try:
         text = repr(value)
     except Exception as error:  # noqa: BLE001 - a plugin's object may raise anything, here too
-        return f"<a {type(value).__name__} whose repr raises {type(error).__name__}>"
+        return f"<a {class_name(value)} whose repr raises {type(error).__name__}>"
     return text if len(text) <= _LIMIT else text[: _LIMIT - 3] + "..."
+
+
+def class_name(value: object) -> str:
+    """Return the name of a value's class, whatever its metaclass says."""
+    return type.__dict__["__name__"].__get__(type(value))
 
 
 def told(error: BaseException) -> str:
@@ -68,7 +75,15 @@ def wrong(item: object) -> tuple[str, str] | None:
             break
     if isinstance(item, Kernel):
         return _wrong_kernel(item)
+    if isinstance(item, DType) and (item.name != item.name.lower() or str(item.bits) not in item.name):
+        # Conditions name dtypes and axes alike: one called N, axis or min would take the other's place.
+        return f"dtype {item.name!r} is no lower-case word with its {item.bits} bits in it", "name it like float16"
     return None
+
+
+def of_kind(item: object, kind: type) -> bool:
+    """Return whether something is of the very class: a subclass may do as it likes, and anything may say it is one."""
+    return type(item) is (type(Path()) if kind is Path else kind)
 
 
 def _name(item: Any) -> str:
@@ -94,8 +109,11 @@ def _wrong_kernel(kernel: Kernel) -> tuple[str, str] | None:
     return None
 
 
+# Of the very types: a subclass may compare, hash and print as it likes.
+
+
 def _text(value: object) -> bool:
-    return isinstance(value, str)
+    return type(value) is str
 
 
 def _texts(value: object) -> bool:
@@ -103,7 +121,7 @@ def _texts(value: object) -> bool:
     if type(value) is not tuple:
         return False
     for item in cast("tuple[object, ...]", value):  # noqa: SIM110
-        if not isinstance(item, str):
+        if type(item) is not str:
             return False
     return True
 
@@ -117,7 +135,7 @@ def _whole(value: object) -> bool:
 
 
 def _identifier(value: object) -> bool:
-    return isinstance(value, str) and value.isascii() and value.isidentifier()
+    return type(value) is str and value.isascii() and value.isidentifier()
 
 
 def _runtime(value: object) -> bool:
@@ -125,11 +143,11 @@ def _runtime(value: object) -> bool:
 
 
 def _id(value: object) -> bool:
-    return isinstance(value, str) and _ID.match(value) is not None
+    return type(value) is str and _ID.match(value) is not None
 
 
 def _reference(value: object) -> bool:
-    return isinstance(value, str) and _REFERENCE.match(value) is not None
+    return type(value) is str and _REFERENCE.match(value) is not None
 
 
 def _optional(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -137,13 +155,11 @@ def _optional(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 def _named(value: object) -> bool:
-    return (type(value) is dict and not value) or (
-        isinstance(value, Mapping) and all(isinstance(key, str) for key in cast("Mapping[object, object]", value))
-    )
+    return type(value) in _MAPPINGS and all(type(key) is str for key in cast("Mapping[object, object]", value))
 
 
 def _workspaces(value: object) -> bool:
-    return type(value) is tuple and all(isinstance(item, Workspace) for item in cast("tuple[object, ...]", value))
+    return type(value) is tuple and all(type(item) is Workspace for item in cast("tuple[object, ...]", value))
 
 
 def _lifetime(value: object) -> bool:
@@ -173,7 +189,7 @@ _CHECKS: Mapping[type, tuple[_Check, ...]] = {
         ("deterministic", _flag, "True or False"),
         ("batch_invariant", _flag, "True or False"),
         ("replayable", _flag, "True or False"),
-        ("overlap", lambda value: value in _OVERLAPS, " or ".join(map(repr, _OVERLAPS))),
+        ("overlap", lambda value: _text(value) and value in _OVERLAPS, " or ".join(map(repr, _OVERLAPS))),
         ("defaults", _named, "a mapping of setting names to values"),
         ("settings", _optional(_reference), f"{_MODULE_NAME}, or None"),
         ("parts", _texts, "a tuple of ops with their versions; one is ('matmul@1',)"),
@@ -200,7 +216,7 @@ _CHECKS: Mapping[type, tuple[_Check, ...]] = {
     ),
     DType: (
         ("name", _identifier, "an identifier"),
-        ("kind", lambda value: value in get_args(Kind), " or ".join(map(repr, get_args(Kind)))),
+        ("kind", lambda value: _text(value) and value in get_args(Kind), " or ".join(map(repr, get_args(Kind)))),
         ("bits", lambda value: _whole(value) and value > 0, "a count of bits"),
         ("numpy_name", _optional(_reference), "'module:name' of a NumPy scalar type, or None"),
         ("safetensors", _optional(_text), f"{_TEXT}, or None"),

@@ -19,7 +19,7 @@ from nbx_registry.distributions import canonical
 from nbx_registry.dtypes import DType
 from nbx_registry.entrypoints import Source
 from nbx_registry.errors import NbxError, nearest
-from nbx_registry.items import shown, told, wrong
+from nbx_registry.items import class_name, of_kind, shown, told, wrong
 from nbx_registry.kernel import Backend, Kernel
 from nbx_registry.op import Op
 from nbx_registry.runtimespec import Emulator, RuntimeSpec
@@ -183,8 +183,8 @@ def discover(block: Iterable[str] = (), extra: Sequence[Any] = ()) -> tuple[Plug
 
 
 def _in_process(plugin: Any) -> Source:
-    kind = type(plugin).__name__
-    source = Source(name=kind, load=lambda: plugin, module=type(plugin).__module__)
+    kind = class_name(plugin)
+    source = Source(name=kind, load=lambda: plugin, module=f"an object of the class {kind}")
     try:
         source.name = str(getattr(plugin, "name", None) or getattr(plugin, "__name__", None) or kind)
         source.module = str(getattr(plugin, "__name__", source.module))
@@ -219,25 +219,35 @@ def _collect(plugin: Plugin, source: Source, doing: list[str], managers: _Manage
     if source.wrong:
         raise _Wrong(source.wrong, f"mend or uninstall {who}")
     if not _NAME.match(plugin.name):
+        of = f" of {who}" if source.distribution else ""
         raise _Wrong(
-            f"{plugin.name!r} of {who or module} is no name of a plugin", "use letters, digits, '_', '.' and '-'"
+            f"{shown(plugin.name)}{of} is no name of a plugin",
+            "begin it with a letter or digit, and use letters, digits, '_', '.' and '-'",
         )
     implementation = source.load()
     doing.append(f"asking {module} for its hooks")
     version = getattr(implementation, "NBX_HOOKS", None)
-    if type(version) is not int or version != hookspecs.HOOK_VERSION:
-        stated = "states no NBX_HOOKS" if version is None else f"was written for hook version {shown(version)}"
+    own = hookspecs.HOOK_VERSION
+    if type(version) is not int:
+        stated = "states no NBX_HOOKS" if version is None else f"states NBX_HOOKS = {shown(version)}, no whole number"
+        raise _Wrong(f"{module} {stated}; this core has version {own}", f"write NBX_HOOKS = {own} in it")
+    if version != own:
         raise _Wrong(
-            f"{module} {stated}; this core has version {hookspecs.HOOK_VERSION}",
-            f"install a version of {who} for hook version {hookspecs.HOOK_VERSION}",
+            f"{module} was written for hook version {shown(version)}; this core has version {own}",
+            f"install a version of {who} for hook version {own}",
         )
     manager = managers.take()
     try:
         manager.register(implementation, plugin.name)
         manager.check_pending()
     except pluggy.PluginValidationError as error:
-        known = nearest(_hook_in(str(error)), _HOOKS)
-        raise _Wrong(f"a hook of {module} does not fit: {error}{known}", "the hooks are in hookspecs.py") from error
+        hook = _hook_in(str(error))
+        if hook in _HOOKS and "Argument(s)" in str(error):
+            raise _Wrong(f"{module}: {hook} takes arguments, which no hook does", "write it without") from error
+        known = "" if hook in _HOOKS else nearest(hook, _HOOKS)
+        raise _Wrong(
+            f"a hook of {module} does not fit: {error}{known}", "the hooks are in nbx_registry/hookspecs.py"
+        ) from error
     for name in dir(implementation):
         if name.startswith("nbx_register_") and manager.parse_hookimpl_opts(implementation, name) is None:
             known = "" if name in _HOOKS else nearest(name, _HOOKS)
@@ -266,14 +276,14 @@ def _items(hook: pluggy.HookImpl, name: str, kind: type, who: str) -> Iterator[A
     if not isinstance(result, Iterable) or isinstance(result, (str, bytes, Mapping)):
         raise _Wrong(f"{name} returned {shown(cast('object', result))}; {wanted}", f"mend {who}")
     for item in cast("Iterable[object]", result):
-        if not isinstance(item, kind):
-            raise _Wrong(f"{name} returned {shown(item)}, a {type(item).__name__}; {wanted}", f"mend {who}")
+        if not of_kind(item, kind):
+            raise _Wrong(f"{name} returned {shown(item)}, a {class_name(item)}; {wanted}", f"mend {who}")
         yield item
 
 
 def _hook_in(text: str) -> str:
-    match = re.search(r"nbx_\w+", text)
-    return match[0] if match else ""
+    match = re.search(r"hook '(\w+)'", text)
+    return match[1] if match else ""
 
 
 def _check_own(plugin: Plugin) -> None:
@@ -347,7 +357,8 @@ def _quarantine_orphans(found: Sequence[Plugin]) -> None:
                     plugin.quarantine(
                         f"kernel {kernel.id!r} names backend {kernel.backend!r}, which nobody registers"
                         f"{nearest(kernel.backend, backends)}",
-                        "register it with nbx_register_backends, or correct the name",
+                        "install or unblock the plugin that brings it, register it with nbx_register_backends, or "
+                        "correct the name",
                     )
                 else:
                     continue

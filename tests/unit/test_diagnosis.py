@@ -11,7 +11,9 @@ import pytest
 from making import add, host_kernel, made, plugin
 
 import nbx_registry as nbx
+from nbx_registry import dtypes
 from nbx_registry.diagnosis import Finding
+from nbx_registry.dtypes import DType
 from nbx_registry.kernel import Kernel, Workspace
 from nbx_registry.runtimespec import Emulator, RuntimeSpec
 
@@ -40,6 +42,12 @@ def test_a_sound_plugin_is_told_nothing_of() -> None:
         ({"key": ("x1.sise",)}, "did you mean 'x1.size'"),
         ({"when": ("x1.dtype == float16 and x1.dtype == float32",)}, "refuses every request: no dtype meets"),
         ({"when": ("1 > 2",)}, "refuses every request: '1 > 2' never holds"),
+        ({"when": ("x1.rank in (-1, -2)",)}, "refuses every request: no x1.rank meets"),
+        ({"when": ("device.arch == 90",)}, "refuses every request: no device.arch meets"),
+        ({"when": ("device.runtime == 'cuda'",)}, "refuses every request: no device.runtime meets"),
+        ({"when": ("device.memory.bites > 4",)}, "no schema.yml describes; did you mean 'memory.bytes'?"),
+        ({"when": ("device.made.scratchpad",)}, "device.made.scratchpad, a fact that no schema.yml describes"),
+        ({"key": ("device.archs",)}, "did you mean 'arch'?"),
         ({"when": ("x1.size < 0",)}, "refuses every request: no x1.size meets"),
         ({"bind": "nowhere_at_all.kernels:bind"}, "no module 'nowhere_at_all.kernels'"),
         ({"bind": "nbx_registry.host.kernels.nowhere:bind"}, "no module 'nbx_registry.host.kernels.nowhere'"),
@@ -49,6 +57,13 @@ def test_a_sound_plugin_is_told_nothing_of() -> None:
         ({"workspace": (Workspace(name="s", dtype="int8", shape=("x1.sise",)),)}, "did you mean 'x1.size'"),
         ({"workspace": (Workspace(name="s", dtype="int8", shape=("2 *",)),)}, "expected a value"),
         ({"workspace": (Workspace(name="x1", dtype="int8", shape=("2",)),)}, "named as a tensor of add@1"),
+        ({"workspace": (Workspace(name="s", dtype="int8", shape=("2",)),) * 2}, "'s' is named twice"),
+        ({"workspace": (Workspace(name="s", dtype="int8", shape=("0 - 4",)),)}, "'0 - 4' is no extent"),
+        ({"workspace": (Workspace(name="s", dtype="int8", shape=("1.5",)),)}, "'1.5' is no extent"),
+        (
+            {"workspace": (Workspace(name="s", dtype="int8", shape=("2",), lifetime=(5, 2)),)},
+            "lives from launch 5 to launch 2",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
@@ -56,6 +71,49 @@ def test_what_is_wrong_with_a_kernel_is_told(changes: dict[str, Any], text: str)
     (finding,) = of_kernel(**changes)
     assert text in finding.text
     assert finding.kind == "problem"
+
+
+@pytest.mark.parametrize(
+    "when",
+    [
+        "device.target.sm_90 or device.matrix_unit.m16n8k16.float16 or device.async_copy.tma",
+        "device.arch > 'sm_90'",
+        "'sm_9' in device.arch",
+        "device.runtime in ('host', 'cuda')",
+        "x1.rank != -1",
+        "-x1.rank < -1",
+    ],
+)
+def test_conditions_that_a_request_may_meet_are_told_nothing_of(when: str) -> None:
+    assert of_kernel(when=(when,)) == []
+
+
+def test_many_conditions_on_one_name_are_looked_at_in_no_time() -> None:
+    assert of_kernel(when=tuple(f"x1.size != {number}" for number in range(2000))) == []
+
+
+def test_a_long_condition_is_told_by_its_beginning() -> None:
+    (finding,) = of_kernel(when=("x1.size > 1 and " * 70_000 + "True",))
+    assert "at most 2000" in finding.text
+    assert len(finding.text) < 1000
+
+
+def test_of_a_blocked_kernel_only_that_is_told() -> None:
+    broken = made("made", host_kernel("made/add/x", add, when=("x1.sise > 4",), bind="nowhere:bind"))
+    (finding,) = diagnosed(broken, block=("made/add/x",))
+    assert (finding.kind, finding.about, finding.text) == ("note", "made/add/x", "blocked by the caller")
+
+
+def test_a_refusal_of_what_always_refuses_names_no_request_that_would_do() -> None:
+    kernel = host_kernel("made/add/x", add, when=("x1.dtype == float32", "x1.dtype == float16"))
+    decision = nbx.load(plugins=[made("made", kernel)]).decide("add", "float32[3]", "float32[3]", require="any")
+    assert "made corrected when=, which refuses every request" in decision.candidate("made/add/x").would_run_if
+
+
+def test_a_compiled_module_is_found_and_its_names_are_not_asked_for() -> None:
+    assert of_kernel(bind="math:sqrt") == []
+    (finding,) = of_kernel(bind="math.nothing:sqrt")
+    assert "'math.nothing'" in finding.text
 
 
 def test_a_workspace_may_read_settings() -> None:
@@ -86,7 +144,17 @@ def test_factories_are_looked_for() -> None:
     ]
 
 
-@pytest.mark.parametrize("kind", ["evidence", "settings", "cases"])
+def test_an_emulators_backend_and_a_dtypes_numpy_type_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The table is the process's, and what is in it stays.
+    monkeypatch.setattr(dtypes, "register", lambda _: None)
+    emulator = Emulator(name="other", backend="numpi", runtimes=(), factory="nbx_registry.host.runtime:HostRuntime")
+    dtype = DType(name="made9", kind="int", bits=9, numpy_name="ml_dtypes:made9", key="made9")
+    first, second = diagnosed(plugin("made", emulators=[emulator], dtypes=[dtype]))
+    assert (first.about, "did you mean 'numpy'" in first.text) == ("emulator other", True)
+    assert (second.about, "'made9'" in second.text) == ("dtype made9", True)
+
+
+@pytest.mark.parametrize("kind", ["devices", "overlays", "evidence", "settings", "cases"])
 def test_folders_that_are_not_there_are_told(kind: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "there").mkdir()
@@ -99,10 +167,9 @@ def test_folders_that_are_not_there_are_told(kind: str, tmp_path: Path) -> None:
     assert all(f.about == "made" for f in found)
 
 
-@pytest.mark.parametrize("kind", ["devices", "overlays"])
-def test_folders_of_device_files_that_are_not_there_are_told(kind: str, tmp_path: Path) -> None:
-    reg = nbx.load(plugins=[plugin("made", **{kind: [tmp_path / "absent"]})])
-    assert any("absent: no such folder" in problem for problem in reg.devices.check())
+def test_a_folder_that_may_not_be_looked_for_is_told() -> None:
+    (finding,) = diagnosed(plugin("made", evidence=[Path("/" + "long" * 200)]))
+    assert "is not there" in finding.text
 
 
 DEVICE = "arch: a1\nruntime: made\nevidence_class: one\nmatch: {names: [One]}\nfacts: {}\n"
@@ -139,13 +206,29 @@ def test_tuned_settings_of_nothing_are_told(tmp_path: Path) -> None:
         {"kernel": 5},
     ]
     (tmp_path / "one.json").write_text(json.dumps({"format": 1, "device": "host/cpu", "entries": entries}))
-    kernel = host_kernel("made/add/x", add, key=("x1.size",), defaults={"block": 128})
+    kernel = host_kernel("made/add/x", add, key=("x1.size",), defaults={"block": 128}, settings="making:add")
     bringing = made("made", kernel)
     bringing.nbx_register_settings = plugin("", settings=[tmp_path]).nbx_register_settings
     texts = [f.text for f in diagnosed(bringing)]
     assert len(texts) == 4
-    for part in ("'blok' is no setting", "gone/add/x, which nobody registers", "whose key is x1.size", "key: is missing"):
+    for part in (
+        "'blok' is no setting",
+        "gone/add/x, which nobody registers",
+        "whose key is x1.size",
+        "key: is missing",
+    ):
         assert any(part in text for text in texts), texts
+
+
+def test_settings_that_nothing_takes_are_told(tmp_path: Path) -> None:
+    proof = {"date": "2026-01-02", "toolkit": "t 1", "deviation": 0.0, "bound": 1.0, "times": {"tuned_s": 1e-5}}
+    entry = {"kernel": "made/add/x", "key": {"x1.size": 63}, "settings": {"block": 1}, "proof": proof}
+    (tmp_path / "one.json").write_text(json.dumps({"format": 1, "device": "host/cpi", "entries": [entry]}))
+    bringing = made("made", host_kernel("made/add/x", add, key=("x1.size",), defaults={"block": 128}))
+    bringing.nbx_register_settings = plugin("", settings=[tmp_path]).nbx_register_settings
+    first, second = diagnosed(bringing)
+    assert (first.kind, "states no settings=" in first.text) == ("problem", True)
+    assert (second.kind, "no device file; did you mean 'host/cpu'?" in second.text) == ("note", True)
 
 
 def test_a_vain_block_is_told_with_the_nearest() -> None:

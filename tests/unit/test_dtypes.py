@@ -134,14 +134,25 @@ def test_a_plugin_adds_a_dtype_for_every_registry_of_the_process(table: None) ->
     assert dtypes.get("acme6") is theirs
 
 
+@pytest.mark.parametrize("name", ["ml_dtypes:acme6", "nowhere_at_all:acme6", "math:pi", "numpy:acme6"])
+def test_a_numpy_type_that_is_not_there_is_told_and_hides_no_other(name: str, table: None) -> None:
+    theirs = made(numpy_name=name)
+    dtypes.register(theirs)
+    with pytest.raises(SpecError, match=f"dtype acme6: '{name}' is no NumPy scalar type"):
+        theirs.numpy  # noqa: B018
+    with pytest.raises(UnknownName, match="complex128"):
+        dtypes.of_numpy(np.dtype(np.complex128))
+
+
 @pytest.mark.parametrize(
     ("facts", "words"),
     [
         ({"name": "int4"}, "'int4' is already in the table with other facts"),
         ({"key": "f16"}, "repeats the key 'f16' of 'float16'"),
         ({"dlpack": (4, 16)}, r"repeats the DLPack type \(4, 16\) of 'bfloat16'"),
+        ({"safetensors": "BF16"}, "repeats the safetensors name 'BF16' of 'bfloat16'"),
     ],
-    ids=["name", "key", "dlpack"],
+    ids=["name", "key", "dlpack", "safetensors"],
 )
 def test_a_dtype_that_would_be_mistaken_for_another_is_refused(
     facts: dict[str, object], words: str, table: None

@@ -50,6 +50,12 @@ def test_a_good_one_is_found_with_its_distribution(site: Path) -> None:
     assert (made.state, made.distribution, made.version) == ("active", "nbx-made", "1.0")
 
 
+def test_a_mark_of_byte_order_hides_none(site: Path) -> None:
+    module(site, "entry_good", GOOD)
+    install(site, "\ufeff" + point("entry_good"))
+    assert found()["nbx-made"].state == "active"
+
+
 @pytest.mark.parametrize(
     ("value", "reason"),
     [

@@ -16,7 +16,7 @@ from nbx_registry.dtypes import DType
 from nbx_registry.entrypoints import Source
 from nbx_registry.hookspecs import hookimpl
 from nbx_registry.kernel import Backend, Kernel, Workspace
-from nbx_registry.op import op
+from nbx_registry.op import Op, op
 from nbx_registry.runtimespec import Emulator, RuntimeSpec
 
 
@@ -239,6 +239,7 @@ def quarantined(*extra: Any) -> plugins.Plugin:
 WRONG_KERNELS: dict[str, tuple[dict[str, Any], str]] = {
     "id-number": ({"id": 5}, "id is 5"),
     "id-of-one-part": ({"id": "bad"}, "kernel id 'bad'"),
+    "id-of-dots": ({"id": "bad/../x"}, "kernel id 'bad/../x'"),
     "when-a-string": ({"when": "x1.rank == 2"}, "when is 'x1.rank == 2'"),
     "when-of-numbers": ({"when": (5,)}, "when is (5,)"),
     "when-a-list": ({"when": ["x1.rank == 2"]}, "when is ['x1.rank == 2']"),
@@ -287,6 +288,8 @@ WRONG_ITEMS: dict[str, tuple[str, Any, str]] = {
     "dtype-bits": ("dtypes", DType(name="odd", kind="int", bits=0, key="odd"), "bits is 0"),
     "dtype-kind": ("dtypes", DType(name="odd", kind="fixed", bits=8, key="odd"), "kind is 'fixed'"),  # type: ignore[arg-type]
     "dtype-key": ("dtypes", DType(name="odd", kind="int", bits=8, key="o d"), "key is 'o d'"),
+    "dtype-like-an-axis": ("dtypes", DType(name="N8", kind="int", bits=8, key="n8"), "'N8' is no lower-case word"),
+    "dtype-like-a-word": ("dtypes", DType(name="scale", kind="int", bits=8, key="sc"), "with its 8 bits in it"),
     "device-folder-text": ("devices", "/devices", "a str; it must return Path objects"),
     "evidence-relative": ("evidence", Path("evidence"), "relative path"),
 }
@@ -295,6 +298,77 @@ WRONG_ITEMS: dict[str, tuple[str, Any, str]] = {
 @pytest.mark.parametrize(("kind", "item", "reason"), WRONG_ITEMS.values(), ids=WRONG_ITEMS)
 def test_anything_of_the_wrong_form_is_quarantined(kind: str, item: Any, reason: str) -> None:
     assert reason in quarantined(make("bad", **{kind: [item]})).reason
+
+
+class Liar(str):
+    """A string that is not what it says."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("by design")
+
+    def __hash__(self) -> int:
+        raise RuntimeError("by design")
+
+
+@pytest.mark.parametrize("value", [Liar("x1"), (Liar("x1"),)], ids=["string", "tuple"])
+@pytest.mark.parametrize("field", ["id", "op", "backend", "bind", "overlap", "when", "key", "runtimes", "parts"])
+def test_strings_are_of_the_very_type(field: str, value: Any) -> None:
+    bad = quarantined(make("bad", kernels=[kernel("bad/add/x", **{field: value})]))
+    assert f"{field} is " in bad.reason
+
+
+class Shifting(Kernel):
+    """A kernel whose data change as they are read."""
+
+
+class Claiming:
+    """Something that says it is an op."""
+
+    __class__ = Op  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("kind", "item"),
+    [
+        ("kernels", Shifting(id="bad/add/x", op="add@1", backend="numpy", runtimes=("host",), bind="m:f")),
+        ("ops", Claiming()),
+        ("evidence", type("Folder", (type(Path()),), {})("/evidence")),
+    ],
+    ids=["subclass", "claim", "path"],
+)
+def test_what_is_registered_is_of_the_very_class(kind: str, item: Any) -> None:
+    assert f"a {type(item).__name__}; it must return" in quarantined(make("bad", **{kind: [item]})).reason
+
+
+def test_the_name_of_a_class_need_not_be_askable() -> None:
+    class Nameless(type):
+        @property
+        def __name__(cls) -> str:  # type: ignore[override]
+            raise RuntimeError("by design")
+
+    class Bad(metaclass=Nameless):
+        NBX_HOOKS = 2
+        name = "bad"
+
+    assert "an object of the class Bad was written for hook version 2" in quarantined(Bad()).reason
+
+
+def test_a_hook_with_arguments_is_quarantined() -> None:
+    bad = quarantined(SimpleNamespace(name="bad", NBX_HOOKS=1, nbx_register_kernels=hookimpl(lambda registry: [])))
+    assert bad.reason.endswith("nbx_register_kernels takes arguments, which no hook does")
+
+
+@pytest.mark.parametrize("version", [None, "1", 1.0, True])
+def test_without_a_hook_version_the_way_out_is_to_state_it(version: object) -> None:
+    assert quarantined(make("bad", version)).way_out == "write NBX_HOOKS = 1 in it"
+
+
+def test_a_kernel_whose_backend_is_blocked_may_have_it_unblocked() -> None:
+    toolkit = make("toolkit", backends=[Backend(name="kit")])
+    user = make("user", kernels=[kernel("user/add/x", backend="kit")])
+    assert "unblock the plugin" in found(toolkit, user, block=("toolkit",))["user"].way_out
 
 
 @pytest.mark.parametrize("result", [None, "nbx", {"id": "x"}, 5, b""], ids=repr)
@@ -423,7 +497,7 @@ def test_two_dtypes_of_one_name_take_out_both_who_claim_it() -> None:
 
 
 def test_a_dtype_with_other_facts_than_the_tables_is_quarantined() -> None:
-    odd = DType(name="float32", kind="int", bits=7, key="o7")
+    odd = DType(name="float32", kind="int", bits=32, key="o32")
     assert "'float32' is already in the table" in quarantined(make("bad", dtypes=[odd])).reason
 
 
