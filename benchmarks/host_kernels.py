@@ -23,10 +23,10 @@ from typing import Any, NamedTuple
 
 os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", NBX_HOST_THREADS="1")
 
-import numpy as np  # noqa: E402 - BLAS asks for its threads once
-from host_cases import CASES, Case  # noqa: E402
+import numpy as np
+from host_cases import CASES, Case
 
-import nbx_registry as nbx  # noqa: E402
+import nbx_registry as nbx
 
 BOUND_S = 0.5e-6
 """What a call of a Bound may cost: `docs/performance.md`."""
@@ -77,6 +77,8 @@ def agree(op: str, case: Case, ours: Side) -> None:
         return
     pairs = zip(found, theirs, strict=True) if isinstance(theirs, tuple) else [(found, theirs)]
     for x, y in pairs:
+        # Without tensors to follow an op makes those of the registry.
+        x = x.numpy() if isinstance(x, nbx.Tensor) else x
         a, b = (np.asarray(z, np.complex128 if z.dtype.kind == "c" else np.float64) for z in (x, y))
         assert (a.shape, x.dtype) == (b.shape, y.dtype), (
             f"{op} {case.label}: {x.dtype}{a.shape}, plain {y.dtype}{b.shape}"

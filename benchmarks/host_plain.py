@@ -6,7 +6,7 @@ their own arithmetic would round more often than the contract allows.
 
 from __future__ import annotations
 
-
+import math
 from typing import Any
 
 import numpy as np
@@ -34,9 +34,15 @@ def elementary(function: np.ufunc, x: Array) -> Array:
     return function(x) if x.dtype.isbuiltin == 1 else function(wide(x)).astype(x.dtype)
 
 
-def elementary_of_two(function: np.ufunc, x1: Array, x2: Array) -> Array:
-    """Likewise of two tensors."""
-    return function(x1, x2) if x1.dtype.isbuiltin == 1 else function(wide(x1), wide(x2)).astype(x1.dtype)
+def power(x: Array, e: float) -> Array:
+    """Raise to one power."""
+    return (wide(x) ** e).astype(x.dtype, copy=False)
+
+
+def powers(x: Array, e: Array) -> Array:
+    """Raise to powers; of float32 numpy.power misses squares by a bit, which are asked for exactly."""
+    base, exponent = wide(x), wide(e)
+    return np.where(exponent == 2, base * base, base**exponent).astype(x.dtype, copy=False)
 
 
 def erf(x: Array) -> Array:
@@ -61,7 +67,7 @@ def silu(x: Array) -> Array:
 
 
 def gelu(x: Array) -> Array:
-    """Multiply by the normal distribution function, by a handbook's polynomial: small results lose no more than asked."""
+    """Multiply by the normal distribution function, by a handbook's polynomial: that is as exact as asked."""
     return gelu_by_polynomial(wide(x)).astype(x.dtype, copy=False)
 
 
@@ -206,10 +212,11 @@ def pixel_unshuffle(x: Array, r: int) -> Array:
 
 def topk(x: Array, k: int) -> tuple[Array, Array]:
     """Partition, then sort what is left. Ties and NaNs are in no order."""
-    places = np.argpartition(-x, k - 1, -1)[..., :k]
-    values = np.take_along_axis(x, places, -1)
-    order = np.argsort(-values, -1)
-    return np.take_along_axis(values, order, -1), np.take_along_axis(places, order, -1)
+    y = -wide(x)
+    places = np.argpartition(y, k - 1, -1)[..., :k]
+    order = np.argsort(np.take_along_axis(y, places, -1), -1)
+    places = np.take_along_axis(places, order, -1)
+    return np.take_along_axis(x, places, -1), places
 
 
 # Attention ------------------------------------------------------------------------------------------------------------
@@ -242,9 +249,14 @@ def decode_attention(q: Array, k: Array, v: Array) -> Array:
 
 
 def decode_attention_reduce(o: Array, m: Array, l: Array) -> Array:  # noqa: E741 - the op's name
-    """Weight the splits by how their largest scores compare, all at once. Rows without any key are not thought of."""
-    weight = np.exp(m - m.max(1, keepdims=True))
-    return (weight[:, None] @ o)[:, 0] / (weight * l).sum(1, keepdims=True)
+    """Weight the splits by how their largest scores compare; of empty ones neither sums nor values count."""
+    largest = m.max(1, keepdims=True)
+    weight = np.exp(m - np.where(largest == -np.inf, np.float32(0), largest))
+    seen = m > -np.inf
+    if not seen.all():
+        o, l = np.where(seen[..., None], o, np.float32(0)), np.where(seen, l, np.float32(0))  # noqa: E741
+    total = (weight * l).sum(1, keepdims=True)
+    return np.where(total == 0, np.float32(0), (weight[:, None] @ o)[:, 0] / total)
 
 
 def paged_decode_attention(q: Array, k_pool: Array, v_pool: Array, table: Array, lens: Array) -> Array:
@@ -275,6 +287,17 @@ def paged_kv_append_step(k_new: Array, v_new: Array, k_pool: Array, v_pool: Arra
     v_pool[page, :, position] = v_new
 
 
+MIDDLE = (
+    np.array((5.9109374720e01, 1.5929113202e02, 5.0434271938e01, 3.3871327179e00), np.float32),
+    np.array((6.7187563600e01, 7.8757757664e01, 1.7895169469e01, 1.0), np.float32),
+)
+TAIL = (
+    np.array((1.7023821103e-01, 1.3067284816e00, 2.7568153900e00, 1.4234372777e00), np.float32),
+    np.array((1.2021132975e-01, 7.3700164250e-01, 1.0), np.float32),
+)
+"""Above and below the line, the highest power first."""
+
+
 # Creation -------------------------------------------------------------------------------------------------------------
 
 
@@ -300,15 +323,18 @@ def philox(count: int, seed: int, offset: int) -> Array:
 
 def uniform(count: int, seed: int, offset: int) -> Array:
     """Scale the leading 24 bits of each word."""
-    return (philox(count, seed, offset) >> np.uint32(8)) * np.float32(2.0**-24)
+    return (philox(count, seed, offset) >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
 
 
 def normal(count: int, seed: int, offset: int) -> Array:
-    """Make two normal numbers of two words by Box and Muller: NumPy has no quantiles. Other numbers than the op's."""
-    words = philox(count + count % 2, seed, offset)
-    u = (words + np.float32(0.5)) * np.float32(2.0**-32)
-    radius, angle = np.sqrt(-2 * np.log(u[0::2])), np.float32(2 * np.pi) * u[1::2]
-    return np.stack((radius * np.cos(angle), radius * np.sin(angle)), -1).reshape(-1)[:count]
+    """Take the quantile of each word by Wichura's AS 241: middle and tails for all of them, then the right one."""
+    p = (philox(count, seed, offset) + 0.5) * 2.0**-32
+    q = (p - 0.5).astype(np.float32)
+    r = np.float32(0.180625) - q * q
+    middle = q * np.polyval(MIDDLE[0], r) / np.polyval(MIDDLE[1], r)
+    r = np.sqrt(-np.log(np.minimum(p, 1 - p))).astype(np.float32) - np.float32(1.6)
+    tail = np.copysign(np.polyval(TAIL[0], r) / np.polyval(TAIL[1], r), q)
+    return np.where(np.abs(q) <= np.float32(0.425), middle, tail)
 
 
 def rfft_basis(n: int) -> tuple[Array, Array]:
@@ -331,7 +357,9 @@ NIBBLES = np.arange(0, 32, 4, dtype=np.uint32)[:, None]
 
 
 def quantize_int4(w: Array) -> tuple[Array, Array, Array]:
-    """Take range, scale and steps of all groups at once, then pack. K is whole groups; numbers are taken as they are."""
+    """Take range, scale and steps of all groups at once, then pack. K is whole groups."""
+    if not np.isfinite(w).all():
+        raise ValueError("weights must be finite")
     k, n = w.shape
     groups = wide(w).reshape(k // 128, 128, n)
     least = groups.min(1)
