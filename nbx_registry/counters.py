@@ -47,8 +47,11 @@ class Counters:
     def counter(self, op: str, kernel: str, device: str, evidence: Evidence) -> Counter:
         """Return the counter of a row, made if new."""
         key = (op, kernel, device, evidence)
-        with self._lock:
-            return self._counters.setdefault(key, Counter())
+        found = self._counters.get(key)
+        if found is None:
+            with self._lock:
+                found = self._counters.setdefault(key, Counter())
+        return found
 
     def rows(self) -> list[Ran]:
         """What ran so far, by op and kernel; kernels never called are left out."""

@@ -38,6 +38,8 @@ CALL_LIMIT = 2048
 _ndarray = np.ndarray
 # What makes outputs where no array says in which library.
 _NBX: Adapter = NbxAdapter(tensor)
+_PLAIN = interop.adapter(np.empty(0))
+"""That of NumPy's own arrays."""
 
 
 class Dispatcher:
@@ -50,6 +52,7 @@ class Dispatcher:
         self._lock = threading.Lock()
         self._is_tensor = frozenset(param.name for param in op.tensors)
         self._mutable = frozenset(param.name for param in op.tensors if param.mutable)
+        self._lists = any(param.is_list for param in op.tensors)
 
     def prepare(
         self,
@@ -93,7 +96,7 @@ class Dispatcher:
         call = self._calls.get(found)
         if call is None:
             taken = self._taken(args)
-            if any(a is not b for a, b in zip(taken, args, strict=True)):
+            if taken is not args and any(a is not b for a, b in zip(taken, args, strict=True)):
                 for param, array in zip(self.op.tensors, args, strict=False):
                     if param.mutable:
                         self._check_ours(param.name, array)
@@ -107,8 +110,10 @@ class Dispatcher:
 
     # A call of a new kind.
 
-    def _taken(self, args: Sequence[Any]) -> tuple[Any, ...]:
+    def _taken(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the arguments, with arrays that cannot be read where they are taken in."""
+        if set(map(type, args)) <= {_ndarray}:
+            return args
         names = chain((param.name for param in self.op.tensors), repeat("one too many"))
         return tuple([self._named(name, _take, array) for name, array in zip(names, args, strict=False)])
 
@@ -117,8 +122,11 @@ class Dispatcher:
         try:
             return read(*args)
         except SignatureError as error:
-            error.args = (f"{self.op.name}: {name}: {error}",)
-            raise
+            raise self._told(name, error) from None
+
+    def _told(self, name: str, error: SignatureError) -> SignatureError:
+        error.args = (f"{self.op.name}: {name}: {error}",)
+        return error
 
     def _make(
         self,
@@ -139,14 +147,16 @@ class Dispatcher:
                 given += ((f"{param.name}.{i}", item) for i, item in enumerate(cast("Sequence[Any]", value)))
             else:
                 given.append((param.name, value))
-        adapters = [self._adapter(name, value) for name, value in given]
+        adapters = [_PLAIN if type(value) is _ndarray else self._adapter(name, value) for name, value in given]
         outs = [] if out is None else self._outs(out)
         place = self._place(given, adapters, outs, device)
-        specs: list[Any] = [
-            weak_spec(value) if adapter is None else self._named(name, adapter.spec, value)
-            for (name, value), adapter in zip(given, adapters, strict=True)
-        ]
-        if len(given) != len(args) or any(param.is_list for param in params):
+        specs: list[Any] = []
+        for (name, value), adapter in zip(given, adapters, strict=True):
+            try:
+                specs.append(weak_spec(value) if adapter is None else adapter.spec(value))
+            except SignatureError as error:
+                raise self._told(name, error) from None
+        if self._lists:
             specs = _structured(params, args, specs)
         signature = op.signature(specs, attributes)
         if self._mutable:
@@ -185,7 +195,8 @@ class Dispatcher:
         places: dict[str, str] = {}
         for (name, array), adapter in zip(given, adapters, strict=True):
             if adapter is not None:
-                places.setdefault(self._named(name, adapter.place, array), name)
+                place = "cpu" if adapter is _PLAIN else self._named(name, adapter.place, array)
+                places.setdefault(place, name)
         if len(places) > 1:
             where = ", ".join(f"{name} on {place}" for place, name in places.items())
             raise SignatureError(

@@ -102,17 +102,17 @@ class Op:
 
         return parse(self.text)
 
-    @property
+    @cached_property
     def tensors(self) -> tuple[Param, ...]:
         """The tensor parameters, in order."""
         return self.schema.params
 
-    @property
+    @cached_property
     def attributes(self) -> tuple[Attribute, ...]:
         """The keywords that are no tensors, in order."""
         return self.schema.attributes
 
-    @property
+    @cached_property
     def outputs(self) -> tuple[Output, ...]:
         """The outputs, in order."""
         return self.schema.outputs

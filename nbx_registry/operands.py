@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from types import NoneType
 from typing import Any, cast
 
 import numpy as np
@@ -23,8 +24,7 @@ from nbx_registry.runtime import Slot
 def make_call(programs: Programs, shape: CallShape) -> Call:
     """Return the shortest call for a shape."""
     call = _flat_call(programs, shape)
-    lists = any(isinstance(operand, tuple) for operand in shape.bound.signature.tensors)
-    return ListCall(call) if lists else call
+    return ListCall(call) if tuple in map(type, shape.bound.signature.tensors) else call
 
 
 def _flat_call(programs: Programs, shape: CallShape, *, aligned: bool = False) -> Call:
@@ -276,7 +276,7 @@ def _plain(shape: CallShape) -> bool:
     adapters = (*shape.adapters, *shape.out_adapters)
     simple = not shape.bound.workspace and not shape.bound.derived and len(shape.out_adapters) == 1
     # Subclasses and NumPy's scalars have adapters of their own: they become plain arrays first.
-    return simple and all(adapter is None or type(adapter) is NumpyAdapter for adapter in adapters)
+    return simple and set(map(type, adapters)) <= {NumpyAdapter, NoneType}
 
 
 def _aligns(programs: Programs, shape: CallShape) -> bool:

@@ -26,13 +26,15 @@ def packs(shape: CallShape) -> bool:
     bound = shape.bound
     if bound.runtime is None or bound.runtime.operands != "array":
         return False
+    if NbxAdapter not in map(type, (*shape.adapters, *shape.out_adapters)):
+        return False
     operands = zip(flat(bound.signature.tensors), shape.adapters, strict=False)
     outputs = zip(bound.signature.outputs, shape.out_adapters, strict=True)
     return any(_packed(spec, adapter) for spec, adapter in (*operands, *outputs))
 
 
 def _packed(spec: TensorSpec | None, adapter: Adapter | None) -> bool:
-    return spec is not None and spec.dtype.packed and isinstance(adapter, NbxAdapter)
+    return spec is not None and spec.dtype.packed and type(adapter) is NbxAdapter
 
 
 class PackedCall:

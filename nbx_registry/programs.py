@@ -50,7 +50,7 @@ class Programs:
         Raises `Refused` with the whole decision, or `PluginFault`.
         """
         key = (signature.op.id, signature.key, target, require, pin)
-        found = self._kept.get(key)
+        found = self._kept.get(key) if self._kept else None
         if found is None:
             found = self._found(key, signature, target, require, pin)
         if keep:

@@ -159,12 +159,15 @@ def _is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return row-major strides, in elements."""
-    strides: list[int] = []
+    if not shape:
+        return ()
+    strides = [1]
     step = 1
-    for extent in reversed(shape):
+    for extent in shape[:0:-1]:
+        step *= extent or 1
         strides.append(step)
-        step *= max(extent, 1)
-    return tuple(reversed(strides))
+    strides.reverse()
+    return tuple(strides)
 
 
 def weak_spec(value: object) -> TensorSpec | None:

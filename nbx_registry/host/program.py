@@ -25,7 +25,7 @@ class HostProgram:
     __slots__ = ("_silent", "function")
 
     def __init__(self, launches: Sequence[Launch], slots: Sequence[Slot]) -> None:
-        names = tuple(slot.name for slot in slots)
+        names = tuple([slot.name for slot in slots])
         for launch in launches:
             _check(launch, names)
         if len(launches) == 1 and launches[0].args == names:
