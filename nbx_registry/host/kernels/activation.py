@@ -12,18 +12,21 @@ from nbx_registry.host.kernels.gaussian import erf as erf_of_block
 from nbx_registry.host.kernels.gaussian import gelu_float32, gelu_float64, gelu_tanh
 from nbx_registry.launch import BindContext, Launch
 
-Activation = Callable[[Array, Array, Array], None]
-"""``(x, out, scratch)`` over one block, in place or not; scratch is [3, >= len(x)]."""
+Activation = Callable[[Array, Array, Any], None]
+"""``(x, out, scratch)`` over one block, in place or not; scratch is [3, >= len(x)].
+
+Without scratch (None) sigmoid and silu make what they need, of any shape, and write ``out`` last.
+"""
 
 
 def sigmoid(context: BindContext) -> Launch:
     """Bind sigmoid."""
-    return _in_blocks(context, _sigmoid)
+    return _few(context, _sigmoid) or _in_blocks(context, _sigmoid)
 
 
 def silu(context: BindContext) -> Launch:
     """Bind silu."""
-    return _in_blocks(context, _silu)
+    return _few(context, _silu) or _in_blocks(context, _silu)
 
 
 def erf(context: BindContext) -> Launch:
@@ -57,21 +60,40 @@ def _in_blocks(context: BindContext, activate: Activation) -> Launch:
     return Launch(function=run, args=("x", "out"))
 
 
-def _relu(x: Array, out: Array, _scratch: Array) -> None:
+def _few(context: BindContext, activate: Activation) -> Launch | None:
+    """Bind a function that needs no scratch, if the elements are so few that blocks would take longer to begin."""
+    (spec,) = context.signature.operands
+    dtype = working(spec.dtype)
+    if spec.size > BLOCK:
+        return None
+
+    def run(x: Array, out: Array) -> None:
+        activate(x, out, None)
+
+    def run_narrow(x: Array, out: Array) -> None:
+        y = x.astype(dtype)
+        activate(y, y, None)
+        np.copyto(out, y, casting="unsafe")
+
+    return Launch(function=run if spec.dtype.numpy == dtype else run_narrow, args=("x", "out"))
+
+
+def _relu(x: Array, out: Array, _scratch: Any) -> None:
     np.maximum(x, x.dtype.type(0), out=out)
 
 
-def _sigmoid(x: Array, out: Array, _scratch: Array) -> None:
+def _sigmoid(x: Array, out: Array, scratch: Any) -> None:
     # An exponential that overflows is on the way to 0.
-    np.negative(x, out)
-    np.exp(out, out)
-    np.add(out, out.dtype.type(1), out)
-    np.divide(out.dtype.type(1), out, out)
-
-
-def _silu(x: Array, out: Array, scratch: Array) -> None:
-    t = scratch[0, : len(x)]
+    t = np.empty(x.shape, x.dtype) if scratch is None else scratch[0, : len(x)]
     np.negative(x, t)
     np.exp(t, t)
-    np.add(t, t.dtype.type(1), t)
+    np.add(t, x.dtype.type(1), t)
+    np.divide(x.dtype.type(1), t, out)
+
+
+def _silu(x: Array, out: Array, scratch: Any) -> None:
+    t = np.empty(x.shape, x.dtype) if scratch is None else scratch[0, : len(x)]
+    np.negative(x, t)
+    np.exp(t, t)
+    np.add(t, x.dtype.type(1), t)
     np.divide(x, t, out)

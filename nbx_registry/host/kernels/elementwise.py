@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib import introspect
 
 from nbx_registry.dtypes import DType
-from nbx_registry.host.kernels.blocks import Array, in_blocks, working
+from nbx_registry.host.kernels.blocks import BLOCK, Array, in_blocks, working
 from nbx_registry.launch import BindContext, Launch
 from nbx_registry.rounding import round_to_float
 from nbx_registry.signature import Signature
@@ -83,15 +83,20 @@ def relu(context: BindContext) -> Launch:
 
 def rsqrt(context: BindContext) -> Launch:
     """Bind a root and a division, block by block."""
-    dtype = working(context.signature.outputs[0].dtype)
+    (spec,) = context.signature.operands
+    dtype = working(spec.dtype)
     one = dtype.type(1)
+
+    def run_few(x: Array, out: Array) -> None:
+        np.divide(one, np.sqrt(x), out)
 
     def run(x: Array, out: Array) -> None:
         for block, target in in_blocks(x, out, dtype):
             np.sqrt(block, target)
             np.divide(one, target, target)
 
-    return Launch(function=run, args=("x", "out"))
+    few = spec.size <= BLOCK and spec.dtype.numpy == dtype
+    return Launch(function=run_few if few else run, args=("x", "out"))
 
 
 def exp(context: BindContext) -> Launch:
