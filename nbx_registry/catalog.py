@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -89,14 +90,14 @@ class Catalog:
         """Bundles of all plugins and the user's."""
         from nbx_registry.evidence import EvidenceStore  # as above
 
-        return self._store("evidence", lambda user: EvidenceStore([*self._folders("evidence"), user]))
+        return self._store("evidence", lambda user: EvidenceStore(_listable(*self._folders("evidence"), user)))
 
     @property
     def settings(self) -> SettingsStore:
         """Tuned settings of all plugins and the user's."""
         from nbx_registry.settings import SettingsStore  # as above
 
-        return self._store("settings", lambda user: SettingsStore([*self._folders("settings"), user]))
+        return self._store("settings", lambda user: SettingsStore(_listable(*self._folders("settings"), user)))
 
     def _folders(self, kind: str) -> list[Path]:
         return [folder for plugin in self.active for folder in getattr(plugin, kind)]
@@ -141,6 +142,11 @@ class Catalog:
             modules = self.backends[backend].modules if backend in self.backends else ()
             present = self._toolkits[backend] = all(map(findable, modules))
         return present
+
+
+def _listable(*folders: Path) -> Iterable[Path]:
+    """Return the folders that can be asked for their files: where one may not be looked for, there are none to find."""
+    return filter(os.path.isdir, folders)
 
 
 def _named(items: Iterable[Value]) -> Mapping[str, Value]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import keyword
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -34,6 +36,8 @@ _KEY = re.compile(r"[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)*\Z")
 _SCHEMA_KEY = re.compile(r"[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)*(\.\*)?\Z")
 _FILE_KEYS = ("extends", *HEAD, "facts", "sources")
 _OVERLAY_KEYS = ("facts", "sources")
+_DATED = ("device", "measured")
+"""Tags of what was found on a device; such a fact says when."""
 _FACT_KEYS = ("value", "source", "read", "formula", "note", "date")
 _MATCH_KEYS = ("names", "archs", "multiprocessors")
 
@@ -193,6 +197,8 @@ def read_device(
 def _key_schema(key: str, row: Any, path: Path, line: int) -> KeySchema:
     if not _SCHEMA_KEY.match(key):
         raise _error(path, line, f"key {key!r} is not of the form word.word (lower case, digits, underscores)")
+    if unsaid := next((word for word in key.split(".") if keyword.iskeyword(word) or word.startswith("_")), None):
+        raise _error(path, line, f"no condition can name {key!r}: {unsaid!r} is no name; choose another word")
     if key.partition(".")[0] in RESERVED:
         raise _error(path, line, f"key {key!r} is taken: device.{key.partition('.')[0]} is no fact")
     where = f"keys.{key}"
@@ -247,6 +253,9 @@ def _fact(key: str, row: Any, schema: Schema, sources: Mapping[str, Source], pat
             )
     if not tags:
         raise _error(path, row.lines["source"], f"{where}: source is an empty list; write a tag")
+    date = _date(row, path, where)
+    if not date and (dated := next((tag for tag in tags if tag in _DATED), None)) is not None:
+        raise _error(path, line, f"{where}: source {dated!r} is of a day; write date: YYYY-MM-DD")
     read = _read_as(row, path, where) if "read" in row else sources[tags[0]].read
     if (read == "=") != ("formula" in row):
         raise _error(path, line, f"{where}: read '=' and formula go together: arithmetic states how")
@@ -258,9 +267,19 @@ def _fact(key: str, row: Any, schema: Schema, sources: Mapping[str, Source], pat
         read=read,
         formula=_string(row, "formula", path, where) if "formula" in row else "",
         note=_string(row, "note", path, where) if "note" in row else "",
-        date=_string(row, "date", path, where) if "date" in row else "",
+        date=date,
         documents=tuple(sources[tag] for tag in tags),
     )
+
+
+def _date(row: Table, path: Path, where: str) -> str:
+    if "date" not in row:
+        return ""
+    date = _string(row, "date", path, where)
+    try:
+        return datetime.date.fromisoformat(date).isoformat()
+    except ValueError:
+        raise _error(path, row.lines["date"], f"{where}: date {date!r} is no day; write YYYY-MM-DD") from None
 
 
 def _read_as(row: Table, path: Path, where: str) -> str:
@@ -278,7 +297,7 @@ def _unknown_fact(key: str, row: Any, schema: Schema) -> str:
         last = key.rpartition(".")[2]
         if not any(pattern is not None and pattern.search(last) for pattern in UNITS.values()):
             hint += "; a number's key says its unit (_bytes, _bytes_per_s, _flop_per_s), unless it is a count"
-    return hint + "; a plugin describes keys of its own in a schema.yml beside its files"
+    return hint + "; keys of your own are described in a schema.yml beside your files"
 
 
 def _head(table: Table, key: str, path: Path) -> Any:
@@ -292,6 +311,8 @@ def _head(table: Table, key: str, path: Path) -> Any:
         return checked
     if not isinstance(value, str) or not value:
         raise _error(path, line, f"{key} is {kind(value)}; write a name")
+    if key == "runtime" and not (value.isascii() and value.isidentifier() and value != "cpu"):
+        raise _error(path, line, f"runtime {value!r} is no name of a runtime: letters, digits and '_', like cuda")
     return value
 
 

@@ -12,6 +12,7 @@ file says never depends on who else said something, nor on an order.
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,14 +29,14 @@ from nbx_registry.devicefile import (
     HEAD,
     DeviceFile,
     Fact,
-    KeySchema,
     Schema,
     Source,
     read_device,
-    read_schema,
     read_sources,
 )
 from nbx_registry.devicematch import matches, overlap, rules_out
+from nbx_registry.deviceschema import Schemas, read_schemas
+from nbx_registry.devicevalue import miscomputed
 from nbx_registry.errors import DuplicateError, FileError, NbxError, UnknownName, nearest
 
 if TYPE_CHECKING:
@@ -162,53 +163,45 @@ class DeviceTable(Mapping[str, Device]):
             self._matches[key] = self._match(live, count)
         return self._matches[key]
 
-    @cached_property
+    @property
     def schema(self) -> Schema:
-        """Every key that device files may state. Raises `FileError`, or `DuplicateError` for a key described twice."""
-        keys: dict[str, KeySchema] = {}
-        common: Path | None = None
-        for folder in self._all_folders:
-            path = folder / "schema.yml"
-            if not path.is_file():
-                continue
-            namespace, found = read_schema(path)
-            if namespace is None:
-                if common is not None:
-                    raise DuplicateError(f"{common} and {path} both describe the common keys; give one a namespace:")
-                common = path
-            for key, row in found.items():
-                if key in keys:
-                    raise DuplicateError(f"key {key!r} is described by {keys[key].file} and by {path}; rename one")
-                keys[key] = row
-        roots = {key.partition(".")[0] for key, row in keys.items() if row.file == common}
-        for key, row in keys.items():
-            if row.file != common and key.partition(".")[0] in roots:
-                raise DuplicateError(f"{row.file}: namespace of {key!r} is taken by the common keys of {common}")
-        return Schema(keys)
+        """Every key that device files may state, but for those of a fragment that `check` complains of.
+
+        Raises `FileError` where the common keys cannot be read.
+        """
+        if self._schemas.common is None and self._schemas.wrong:
+            raise self._schemas.wrong[0]
+        return self._schemas.schema
 
     @cached_property
     def sources(self) -> Mapping[str, Source]:
         """The documents that every file may name, by tag."""
-        return MappingProxyType(self._folder_sources(self._common)) if self._common is not None else {}
+        common = self._schemas.common
+        return MappingProxyType(self._folder_sources(common)) if common is not None else {}
 
-    @cached_property
+    @property
     def suggestions(self) -> Mapping[str, Suggestion]:
         """Which distribution has kernels for a capability, by capability; a runtime's is ``runtime.<name>``."""
-        from nbx_registry.suggestions import read_suggestions  # asked for by refusals alone
-
-        return read_suggestions(self._folders)
+        return self._suggestions[0]
 
     def check(self) -> tuple[str, ...]:
         """Read every file, and return what is wrong with each, in words; empty when all is well."""
-        problems = [f"{f}: no such folder of device files" for f in (*self._folders, *self._overlays) if not f.is_dir()]
+        problems: list[str] = []
         for folder in self._all_folders:
+            if not os.path.isdir(folder):
+                if os.path.lexists(folder):
+                    problems.append(f"{folder}: no folder, and so no folder of device files; move it away")
+                continue
+            if not os.access(folder, os.R_OK | os.X_OK):
+                problems.append(f"{folder}: may not be read; allow it")
             known = {path for _, path in _scan(folder)} | {folder / name for name in _FOLDER_FILES}
             problems += [
                 f"{path}: not read; device files are <vendor>/<product>.yml or <vendor>/arch/<name>.yml"
                 for path in sorted((*folder.rglob("*.yml"), *folder.rglob("*.yaml")))
                 if path not in known
             ]
-        steps: list[Callable[[], object]] = [lambda: self.schema, lambda: self.sources, lambda: self.suggestions]
+        problems += map(str, (*self._schemas.wrong, *self._suggestions[1]))
+        steps: list[Callable[[], object]] = [partial(self._known_sources, folder) for folder in self._all_folders]
         for id in self._index:
             steps.append(partial(self._part if "/arch/" in id else self.__getitem__, id))
         for folder in self._overlays:
@@ -219,7 +212,7 @@ class DeviceTable(Mapping[str, Device]):
             except NbxError as error:
                 if str(error) not in problems:
                     problems.append(str(error))
-        return (*problems, *self._between())
+        return tuple(dict.fromkeys((*problems, *self._between())))
 
     def _between(self) -> Iterator[str]:
         """Yield what is wrong between products that are well by themselves."""
@@ -235,6 +228,17 @@ class DeviceTable(Mapping[str, Device]):
                     f"{device.file}: settings_from {device.settings_from!r} is no product of the evidence class "
                     f"{device.evidence_class!r}{nearest(device.settings_from or '', self) if lent is None else ''}"
                 )
+            for key, fact in device.facts.items():
+                if fact.read != "=":
+                    continue
+                why = miscomputed(fact.formula, fact.value, partial(self._operand, device))
+                if why is not None:
+                    yield f"{fact.file}:{fact.line}: fact {key!r}: {why}"
+
+    def _operand(self, device: Device, key: str) -> Any:
+        if self.schema.find(key) is None:
+            raise UnknownName.of("fact", key, self.schema.keys)
+        return device.fact(key)
 
     # Files.
 
@@ -243,8 +247,14 @@ class DeviceTable(Mapping[str, Device]):
         return [*self._folders, *self._overlays, *([self._user] if self._user is not None else [])]
 
     @cached_property
-    def _common(self) -> Path | None:
-        return next((f for f in self._folders if any(row.file.parent == f for row in self.schema.keys.values())), None)
+    def _schemas(self) -> Schemas:
+        return read_schemas(self._all_folders)
+
+    @cached_property
+    def _suggestions(self) -> tuple[Mapping[str, Suggestion], tuple[NbxError, ...]]:
+        from nbx_registry.suggestions import read_suggestions  # asked for by refusals alone
+
+        return read_suggestions(self._all_folders)
 
     @cached_property
     def _index(self) -> Mapping[str, _Files]:
@@ -266,14 +276,14 @@ class DeviceTable(Mapping[str, Device]):
 
     def _folder_sources(self, folder: Path) -> dict[str, Source]:
         path = folder / "sources.yml"
-        return read_sources(yamlfile.load(path), path) if path.is_file() else {}
+        return read_sources(yamlfile.load(path), path) if os.path.lexists(path) else {}
 
     def _read(self, path: Path, *, overlay: bool = False) -> DeviceFile:
-        return read_device(path, lambda: self.schema, partial(self._known_sources, path), overlay=overlay)
-
-    def _known_sources(self, path: Path) -> Mapping[str, Source]:
         folder = next(f for f in self._all_folders if path.is_relative_to(f))
-        if folder == self._common or not (folder / "sources.yml").is_file():
+        return read_device(path, lambda: self.schema, partial(self._known_sources, folder), overlay=overlay)
+
+    def _known_sources(self, folder: Path) -> Mapping[str, Source]:
+        if folder == self._schemas.common:
             return self.sources
         own = self._folder_sources(folder)
         if twice := sorted(set(own) & set(self.sources)):
@@ -325,12 +335,12 @@ class DeviceTable(Mapping[str, Device]):
 
     def _device(self, id: str) -> Device:
         said = self._said(id)
-        for key in ("arch", "runtime", "evidence_class"):
-            if key not in said.head:
-                raise FileError(
-                    f"{said.files[0]}:1: {key} is missing; state it here or in the architecture it extends"
-                    f"{self._perhaps_overlay(id, said.files[0], said.head)}"
-                )
+        if missing := [key for key in ("arch", "runtime", "evidence_class") if key not in said.head]:
+            what, it = ("is", "it") if len(missing) == 1 else ("are", "them")
+            raise FileError(
+                f"{said.files[0]}:1: {' and '.join(missing)} {what} missing; state {it} here or in the architecture "
+                f"that it extends{self._perhaps_overlay(id, said.files[0], said.head)}"
+            )
         head = {key: value[0] for key, value in said.head.items()}
         head["extends"] = said.chain[1] if len(said.chain) > 1 else None
         return Device(id, said.files, head, said.facts, lambda: self.schema)
@@ -390,6 +400,9 @@ class DeviceTable(Mapping[str, Device]):
 
 def _scan(folder: Path) -> Iterator[tuple[str, Path]]:
     """Yield id and path of every file of a folder, in order."""
+    # Path's methods raise where a folder around it may not be looked into.
+    if not os.path.isdir(folder):
+        return
     for path in sorted((*folder.glob("*/*.yml"), *folder.glob("*/arch/*.yml"))):
         yield path.relative_to(folder).with_suffix("").as_posix(), path
 

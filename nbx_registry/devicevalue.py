@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Literal, TypeGuard
 
+from nbx_registry.errors import MissingFact, NbxError
 from nbx_registry.yamlfile import Table, is_list, kind
 
 FactType = Literal["integer", "number", "string", "capability", "integers", "strings", "matrix_unit"]
@@ -55,6 +56,36 @@ def complaint(given: Any, type_: FactType, unit: str) -> str | None:
     if unit in RATES and value < LEAST_RATE:
         return f"is a rate{said}, written in full like 3.35e12; got {given!r}, and no device is that slow"
     return None
+
+
+def miscomputed(formula: str, value: Any, fact: Callable[[str], Any]) -> str | None:
+    """Return what is wrong with a value that is said to be arithmetic; None where it comes out, or nobody can tell.
+
+    A number is compared in the digits it is written with.
+
+    Parameters
+    ----------
+    fact
+        Gives the value of another fact of the device. Raises `MissingFact` where nobody states it.
+    """
+    from nbx_registry import expr  # asked for when files are checked, not when they are read
+
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return "only a number comes from a formula"
+    try:
+        computed = expr.parse(formula).evaluate(fact)
+    except MissingFact:
+        # An architecture's arithmetic may rest on what a product has yet to state.
+        return None
+    except NbxError as error:
+        return f"its formula cannot be computed: {error}"
+    if isinstance(computed, (int, float)) and math.isfinite(computed):
+        mantissa, _, exponent = f"{value:.12e}".partition("e")
+        unit = 10.0 ** (int(exponent) - len(mantissa.rstrip("0").partition(".")[2]))
+        # Half a unit is rounding; one document rounds twice.
+        if computed == value or (isinstance(value, float) and abs(computed - value) <= 0.6 * unit):
+            return None
+    return f"{formula} is {computed}, and the value {value}; correct one of them"
 
 
 def _has_zero(value: Any) -> bool:

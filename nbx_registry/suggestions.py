@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from nbx_registry import yamlfile
-from nbx_registry.errors import DuplicateError, FileError, nearest
+from nbx_registry.errors import DuplicateError, FileError, NbxError, nearest
 from nbx_registry.yamlfile import Table, kind
 
 if TYPE_CHECKING:
@@ -33,28 +34,30 @@ class Suggestion:
         return f"install {self.distribution}: it has {what}"
 
 
-def read_suggestions(folders: Iterable[Path]) -> Mapping[str, Suggestion]:
-    """Read the ``suggestions.yml`` of every folder that has one: suggestions by capability.
+def read_suggestions(folders: Iterable[Path]) -> tuple[Mapping[str, Suggestion], tuple[NbxError, ...]]:
+    """Read the ``suggestions.yml`` of every folder that has one: suggestions by capability, and what is wrong.
 
-    Raises
-    ------
-    FileError
-        For a malformed row, with file and line.
-    DuplicateError
-        For a capability that has a suggestion already.
+    A file that is malformed suggests nothing, and for a capability that two files name nobody suggests anything: a
+    refusal is told without it.
     """
     found: dict[str, Suggestion] = {}
-    for folder in folders:
-        path = folder / "suggestions.yml"
-        if not path.is_file():
+    twice: set[str] = set()
+    wrong: list[NbxError] = []
+    for path in (folder / "suggestions.yml" for folder in folders):
+        if not os.path.lexists(path):
             continue
-        table = yamlfile.load(path)
-        for capability, row in table.items():
+        try:
+            table = yamlfile.load(path)
+            read = {key: _suggestion(key, row, f"{path}:{table.lines[key]}") for key, row in table.items()}
+        except NbxError as error:
+            wrong.append(error)
+            continue
+        for capability in sorted(found.keys() & read.keys()):
+            twice.add(capability)
             where = f"{path}:{table.lines[capability]}"
-            if capability in found:
-                raise DuplicateError(f"{where}: {capability!r} has a suggestion already")
-            found[capability] = _suggestion(capability, row, where)
-    return MappingProxyType(found)
+            wrong.append(DuplicateError(f"{where}: {capability!r} has a suggestion already; leave one out"))
+        found |= read
+    return MappingProxyType({key: one for key, one in found.items() if key not in twice}), tuple(wrong)
 
 
 def hints(table: Mapping[str, Suggestion], device: Device, installed: Collection[str]) -> tuple[str, ...]:

@@ -8,7 +8,9 @@ names file and line. Scalars resolve by YAML 1.2's core schema, so ``4.8e12`` is
 from __future__ import annotations
 
 import math
+import os
 import re
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeGuard, cast
@@ -58,6 +60,9 @@ def load(path: Path) -> Table:
         If the file cannot be read, is no strict YAML, or its root is no mapping; the message names file and line.
     """
     try:
+        if stat.S_ISFIFO(os.stat(path).st_mode):
+            # Opening one waits until somebody writes.
+            raise FileError(f"{path}: cannot be read: it is a pipe")
         with open(path, "rb") as stream:
             content = stream.read(MAX_BYTES + 1)
     except OSError as error:
@@ -110,7 +115,7 @@ def kind(value: object) -> str:
     if isinstance(value, float):
         return "a number"
     if isinstance(value, str):
-        return "a string"
+        return "a string" if value else "an empty string"
     return "a list" if isinstance(value, list) else "a mapping"
 
 

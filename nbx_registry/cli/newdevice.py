@@ -101,8 +101,8 @@ def _head(
         others = f"  # or {', '.join(known[1:])}" if known[1:] else ""
         yield f"# extends: {known[0] if known else f'{vendor}/arch/name'}{others}"
         yield "# Where there is no file for its architecture, instead of that:"
-        yield "# arch: its compile target"
-        yield "# runtime: which runtime drives it"
+        yield "# arch:  # the compile target"
+        yield "# runtime:  # which runtime drives it"
     yield f"evidence_class: {id.replace('/', '-')}  # of products that run the same binaries within the same limits"
     if live is None:
         yield '# match: {names: ["as its driver names it"]}  # how a card that is here is recognised'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import keyword
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ TEMPLATE = Path(__file__).with_name("template") / "nbx-acme"
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\Z")
 _WORDS = re.compile("nbx-acme|nbx_acme|ACME|Acme|acme")
 _LONGEST = 40
+_YAML_WORDS = ("true", "false", "null")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,8 @@ def name_of(name: str) -> Names:
     for word in (names.module, names.short):
         if keyword.iskeyword(word) or keyword.issoftkeyword(word):
             raise _refusal(f"{name!r} would make a name of Python's keyword {word!r}; choose another")
+    if names.short in _YAML_WORDS:
+        raise _refusal(f"{name!r} would make a name of {names.short!r}, which is none in a device file; choose another")
     return names
 
 
@@ -97,7 +101,7 @@ def write(names: Names, folder: Path) -> list[Path]:
     Raises `NbxError` (code ``NAME``) where that is there already, and `NbxError` where it cannot be written.
     """
     root = folder / names.distribution
-    if root.exists():
+    if os.path.lexists(root):
         raise _refusal(f"{root} is there already; choose another name or --folder, or remove it")
     written: list[Path] = []
     try:

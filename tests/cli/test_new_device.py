@@ -99,8 +99,13 @@ def test_like_another_it_asks_for_the_facts_that_one_has(tmp_path: Path) -> None
 def test_of_an_architecture_without_a_file_it_says_what_to_write(tmp_path: Path) -> None:
     path, _ = newdevice.begin(table(tmp_path), "acme/one", None, None)
     (problem,) = table(tmp_path).check()
-    assert problem.startswith(f"{path}:1: arch is missing")
-    path.write_text(path.read_text("utf-8").replace("# arch: ", "arch: ").replace("# runtime: ", "runtime: "), "utf-8")
+    assert problem.startswith(f"{path}:1: arch and runtime are missing")
+    bare = path.read_text("utf-8").replace("# arch: ", "arch: ").replace("# runtime: ", "runtime: ")
+    path.write_text(bare, "utf-8")
+    # What a line explains is no value of it.
+    (problem,) = table(tmp_path).check()
+    assert problem == f"{path}:6: arch is empty; write a name"
+    path.write_text(bare.replace("arch: ", "arch: acme1").replace("runtime: ", "runtime: acme"), "utf-8")
     assert table(tmp_path).check() == ()
     known, _ = newdevice.begin(table(tmp_path), "amd/mi210", None, None)
     assert "# extends: amd/arch/gfx908  # or amd/arch/gfx90a, amd/arch/gfx942" in known.read_text("utf-8")
@@ -274,12 +279,12 @@ def test_doctor_tells_what_is_wrong_with_a_file_of_yours(
         ),
         (
             "nvidia/h200-sxm",
-            "facts: {multiprocessors: {value: 132, source: measured}}",
+            "facts: {multiprocessors: {value: 132, source: measured, date: 2026-11-30}}",
             ("devices/nvidia/h200-sxm.yml:1: fact 'multiprocessors' is given twice", "nbx_devices/nvidia/h200-sxm.yml"),
         ),
         (
             "nvidia/h200-sxn",
-            "facts: {rate.matrix_product: {value: 0.7, source: measured}}",
+            "facts: {rate.matrix_product: {value: 0.7, source: measured, date: 2026-11-30}}",
             ("name this one after it; did you mean 'nvidia/h200-sxm'",),
         ),
         (

@@ -169,6 +169,8 @@ def test_a_name_that_holds_the_templates_own_is_replaced_once() -> None:
         ("3d", "begin that with a letter"),
         ("nbx-for", "keyword 'for'"),
         ("class", "keyword 'class'"),
+        ("nbx-true", "'true', which is none in a device file"),
+        ("null", "'null', which is none in a device file"),
         ("nbx-" + "z" * 60, "at most 40"),
         ("nbx-host", "there is a plugin 'nbx-host' already"),
         ("nbx-numpy", "the backend 'numpy'"),
@@ -192,6 +194,18 @@ def test_what_is_there_already_is_left_alone(run, tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert "is there already" in result.output
     assert list((tmp_path / "nbx-zeta").iterdir()) == []
+
+
+def test_a_link_to_nowhere_is_there_already(run, tmp_path: Path) -> None:
+    (tmp_path / "nbx-zeta").symlink_to("nowhere")
+    result = run("nbx-zeta")
+    assert result.exit_code == 2
+    assert "is there already" in result.output
+
+
+def test_a_folder_that_may_not_be_looked_into_is_told(tmp_path: Path) -> None:
+    with pytest.raises(NbxError, match="cannot be written"):
+        scaffold.write(scaffold.name_of("nbx-zeta"), tmp_path / ("long" * 200))
 
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import textwrap
 from pathlib import Path
 
@@ -24,6 +26,12 @@ keys:
   counts: {type: integers, unit: count, meaning: m}
   matrix.*: {type: capability, meaning: m}
   matrix_unit.*: {type: matrix_unit, meaning: m}
+"""
+SOURCES = """
+S: {document: D, publisher: P, read: dev}
+T: {document: E, publisher: Q}
+device: {document: D, publisher: P, read: dev}
+measured: {document: D, publisher: P, read: measured}
 """
 ARCH = """
 arch: v_1
@@ -64,7 +72,7 @@ class Files:
 def files(tmp_path: Path) -> Files:
     found = Files(tmp_path)
     found.write("files/schema.yml", SCHEMA)
-    found.write("files/sources.yml", "S: {document: D, publisher: P, read: dev}\nT: {document: E, publisher: Q}\n")
+    found.write("files/sources.yml", SOURCES)
     found.write("files/v/arch/v_1.yml", ARCH)
     found.write("files/v/one.yml", ONE)
     return found
@@ -290,16 +298,53 @@ def test_the_users_folder_overlays_known_devices_and_describes_others(files):
 )
 def test_a_bad_schema_fragment_is_refused(files, tmp_path, schema, message):
     files.write("acme/schema.yml", schema)
-    with pytest.raises((FileError, DuplicateError), match=message) as caught:
-        files.table(tmp_path / "acme")["v/one"]
-    assert str(tmp_path / "acme/schema.yml") in str(caught.value)
+    table = files.table(tmp_path / "acme")
+    (problem,) = table.check()
+    assert message in problem
+    assert str(tmp_path / "acme/schema.yml") in problem
+    # It is that folder's matter: every device has its facts.
+    assert table["v/one"].fact("memory.bytes") == 1000
+    assert table.schema.find("acme.x") is None
 
 
 def test_two_fragments_may_not_describe_one_key(files, tmp_path):
     for name in ("a", "b"):
         files.write(f"{name}/schema.yml", "namespace: acme\nkeys: {acme.x: {type: capability, meaning: m}}")
-    with pytest.raises(DuplicateError, match=r"key 'acme.x' is described by .*a/schema.yml and by .*b/schema.yml"):
-        _ = files.table(tmp_path / "a", tmp_path / "b").schema
+    table = files.table(tmp_path / "a", tmp_path / "b")
+    (problem,) = table.check()
+    assert re.search(r"key 'acme.x' is described by .*a/schema.yml and by .*b/schema.yml", problem)
+    assert table.schema.find("acme.x") is None
+
+
+def test_the_common_keys_and_sources_are_the_common_folders_wherever_it_lies(files, tmp_path):
+    files.write("aaa/schema.yml", "namespace: acme\nkeys: {acme.x: {type: capability, meaning: m}}")
+    files.write("aaa/sources.yml", "A: {document: D, publisher: P}")
+    files.write("user/v/one.yml", "facts: {acme.x: {value: true, source: S}}")
+    table = DeviceTable([tmp_path / "aaa", files.root / "files"], (), files.root / "user")
+    assert table.check() == ()
+    assert table["v/one"].fact("acme.x") is True
+
+
+def test_a_second_schema_of_common_keys_is_the_one_with_fewer(files, tmp_path):
+    files.write("aaa/schema.yml", "keys: {memory.bytes: {type: string, meaning: m}}")
+    table = DeviceTable([tmp_path / "aaa", files.root / "files"])
+    (problem,) = table.check()
+    assert problem.endswith("aaa/schema.yml both describe the common keys; give one a namespace:")
+    assert table["v/one"].fact("memory.bytes") == 1000
+
+
+@pytest.mark.parametrize("key", ["acme.class", "acme.in", "acme._x"])
+def test_a_key_that_no_condition_could_name_is_refused(files, tmp_path, key):
+    files.write("acme/schema.yml", f"namespace: acme\nkeys: {{{key}: {{type: capability, meaning: m}}}}")
+    (problem,) = files.table(tmp_path / "acme").check()
+    assert f"no condition can name '{key}'" in problem
+
+
+@pytest.mark.parametrize("name", ["schema.yml", "sources.yml", "suggestions.yml"])
+def test_what_lies_where_a_file_should_is_told(files, tmp_path, name):
+    (tmp_path / "acme" / name).mkdir(parents=True)
+    (problem,) = files.table(tmp_path / "acme").check()
+    assert f"{name}: cannot be read" in problem
 
 
 def test_a_folders_source_tags_are_its_own(files, tmp_path):
@@ -330,6 +375,11 @@ def test_a_folders_source_tags_are_its_own(files, tmp_path):
         ("memory.bytes: {value: 1, source: S, read: device}", "read 'device' is none of vendor, dev"),
         ("memory.bytes: {value: 1, source: S, read: '='}", "read '=' and formula go together"),
         ("memory.bytes: {value: 1, source: S, formula: '1'}", "read '=' and formula go together"),
+        ("memory.bytes: {value: 1, source: ''}", "source is an empty string"),
+        ("memory.bytes: {value: 1, source: S, read: '=', formula: ''}", "formula is an empty string"),
+        ("memory.bytes: {value: 1, source: device}", "source 'device' is of a day; write date: YYYY-MM-DD"),
+        ("memory.bytes: {value: 1, source: [S, measured]}", "source 'measured' is of a day"),
+        ("memory.bytes: {value: 1, source: S, date: tomorrow}", "date 'tomorrow' is no day; write YYYY-MM-DD"),
         ("memory.bytes: {value: 1.5, source: S}", r"is an integer, zero or more \(bytes\); got 1.5, a number"),
         ("memory.bytes: {value: -1, source: S}", "zero or more .*; got -1"),
         ("memory.bytes: {value: true, source: S}", "got True, a boolean"),
@@ -402,6 +452,64 @@ def test_extends_that_goes_round_is_named(files):
         files.table()["v/two"]
 
 
+@pytest.mark.parametrize(
+    ("value", "formula", "complaint"),
+    [
+        ("4.8e12", "2 * 2.4e12", None),
+        ("4.78e12", "2 * 2.3899e12", None),
+        ("4.7e12", "2 * 2.4e12", "2 * 2.4e12 is 4800000000000.0, and the value 4700000000000.0"),
+        ("4.8e12", "multiprocessors * 1.2e12", None),
+        ("4.8e12", "multiprocesors * 1.2e12", "unknown fact 'multiprocesors'; did you mean 'multiprocessors'"),
+        ("4.8e12", "memory.options", None),
+        ("4.8e12", "import os", "its formula cannot be computed: expression 'import os'"),
+        ("4.8e12", "'x'", "'x' is x, and the value"),
+        ("4.8e12", "1 / 0", "its formula cannot be computed"),
+    ],
+)
+def test_arithmetic_is_done_again(files, value, formula, complaint):
+    fact = f'memory.bandwidth_bytes_per_s: {{value: {value}, source: T, read: "=", formula: "{formula}"}}'
+    one = ONE.partition("  memory.bandwidth")[0] + f"  {fact}\n  multiprocessors: {{value: 4, source: S}}\n"
+    path = files.write("files/v/one.yml", one)
+    problems = files.table().check()
+    assert len(problems) == (complaint is not None)
+    for problem in problems:
+        assert problem.startswith(f"{path}:7: fact 'memory.bandwidth_bytes_per_s': ")
+        assert str(complaint) in problem
+
+
+@pytest.mark.parametrize("runtime", ["cpu", "two words", "my-runtime", "''"])
+def test_a_runtime_that_nobody_could_bring_is_refused(files, runtime):
+    files.write("files/v/two.yml", f"arch: a\nruntime: {runtime}\nevidence_class: c")
+    with pytest.raises(FileError, match=r"two.yml:2: runtime"):
+        files.table()["v/two"]
+
+
+def test_all_that_a_head_lacks_is_told_at_once(files):
+    path = files.write("files/v/two.yml", "runtime: cuda\nfacts: {}\n")
+    with pytest.raises(FileError) as caught:
+        files.table()["v/two"]
+    assert str(caught.value).startswith(f"{path}:1: arch and evidence_class are missing; state them here")
+
+
+def test_a_file_where_the_users_folder_should_be_is_told(files):
+    (files.root / "user").write_text("")
+    (problem,) = files.table().check()
+    assert problem == f"{files.root / 'user'}: no folder, and so no folder of device files; move it away"
+
+
+def test_a_folder_that_may_not_be_looked_for_has_no_files(files):
+    table = DeviceTable([files.root / "files"], (), files.root / ("long" * 200))
+    assert table.check() == ()
+    assert list(table) == ["v/one"]
+
+
+def test_a_pipe_is_no_file(files):
+    path = files.root / "files/v/two.yml"
+    os.mkfifo(path)
+    with pytest.raises(FileError, match=r"two.yml: cannot be read: it is a pipe"):
+        files.table()["v/two"]
+
+
 def test_a_long_chain_of_extends_is_refused(files):
     for i in range(12):
         files.write(f"files/v/arch/c{i}.yml", f"extends: v/arch/c{i + 1}")
@@ -430,10 +538,9 @@ def test_check_reads_everything_and_tells_each_problem_once(files, tmp_path):
     files.write("files/v/three.yaml", ONE)
     files.write("files/lost.yml", ONE)
     files.write("over/w/absent.yml", "facts: {zzz: {value: 1, source: S}}")
-    problems = files.table(tmp_path / "over", tmp_path / "none").check()
+    problems = files.table(tmp_path / "over").check()
     told = "\n".join(problems)
     for part in (
-        "none: no such folder",
         "three.yaml: not read",
         "lost.yml: not read",
         "'v/Two' is no id",
@@ -505,7 +612,7 @@ def test_a_file_of_facts_for_a_device_that_nobody_describes_gives_the_nearest(fi
     path = files.write("user/v/onw.yml", "facts: {multiprocessors: {value: 4, source: S}}")
     with pytest.raises(FileError) as caught:
         files.table()["v/onw"]
-    assert str(caught.value).startswith(f"{path}:1: arch is missing")
+    assert str(caught.value).startswith(f"{path}:1: arch and runtime and evidence_class are missing")
     assert str(caught.value).endswith("name this one after it; did you mean 'v/one'?")
 
 
@@ -550,15 +657,19 @@ def test_suggestions_say_what_to_install_and_what_is_planned(files):
 )
 def test_a_malformed_suggestion_is_refused(files, row, message):
     files.write("files/suggestions.yml", f"matrix_unit.m8n8k4: {row}")
-    with pytest.raises(FileError, match=message):
-        _ = files.table().suggestions
+    table = files.table()
+    assert dict(table.suggestions) == {}
+    (problem,) = table.check()
+    assert re.search(message, problem)
 
 
 def test_two_folders_may_not_suggest_for_one_capability(files, tmp_path):
-    files.write("files/suggestions.yml", "target.v_1: nbx-v")
-    files.write("more/suggestions.yml", "target.v_1: nbx-w")
-    with pytest.raises(DuplicateError, match=r"'target.v_1' has a suggestion already"):
-        _ = DeviceTable([tmp_path / "files", tmp_path / "more"]).suggestions
+    files.write("files/suggestions.yml", "target.v_1: nbx-v\ntarget.v_1a: nbx-v")
+    files.write("user/suggestions.yml", "target.v_1: nbx-w")
+    table = files.table()
+    (problem,) = table.check()
+    assert problem.endswith("user/suggestions.yml:1: 'target.v_1' has a suggestion already; leave one out")
+    assert dict(table.suggestions) == {"target.v_1a": Suggestion("nbx-v")}
 
 
 # Live devices.
