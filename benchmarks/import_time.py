@@ -112,7 +112,9 @@ def make(folder: Path, plugins: int, devices: int) -> None:
 
 def _fresh(folder: str) -> dict[str, Any]:
     path = os.pathsep.join(part for part in (folder, os.environ.get("PYTHONPATH", "")) if part)
-    environment = {**os.environ, "PYTHONPATH": path}
+    # As installed packages have it: bytecode is there, and kept from the first run on.
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONPYCACHEPREFIX": str(Path(folder) / "bytecode")}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     ran = subprocess.run([sys.executable, "-c", FRESH], check=True, capture_output=True, text=True, env=environment)
     return json.loads(ran.stdout)
 

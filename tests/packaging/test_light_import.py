@@ -1,6 +1,5 @@
 """Importing and loading stay light: what a fresh process loaded, and how long it took."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -14,17 +13,35 @@ HEAVY = {
     "threadpoolctl", "pytest", "hypothesis", "rich", "click", "nbx_conformance", "nbx_examples",
 }  # fmt: skip
 
+REGISTERING = {
+    "catalog", "contracts", "cost", "distributions", "dtypes", "entrypoints", "environment", "errors", "head",
+    "hookspecs", "host", "infer", "items", "kernel", "op", "plugins", "policy", "registry", "rounding", "runtimespec",
+    "signature", "spec", "tolerance",
+}  # fmt: skip
+"""Modules of the core that registering needs. Each takes milliseconds of every process's start: a new one has a reason
+to be here, or is imported where it is used."""
+
+NOT_TO_REGISTER = {
+    "yaml", "json", "email", "importlib.metadata", "zipfile", "shutil", "tempfile", "socket", "random", "difflib",
+    "traceback", "hashlib", "csv", "ctypes", "inspect", "ast", "tokenize",
+}  # fmt: skip
+"""What some request needs, or an error, and registering does not."""
+
 LIMITS = ("--limit-ms", "120", "--times-numpy", "1.5")
 """The budget is 60 ms each, and `benchmarks/import_time.py` holds it on a quiet machine, where NumPy takes about 90.
 Tests share two cores with each other, so here the limit is wider and grows with what NumPy took beside."""
 
 
-def loaded_by(code: str) -> set[str]:
-    script = f"import json, sys\n{code}\nprint(json.dumps(sorted({{name.partition('.')[0] for name in sys.modules}})))"
+def modules_of(code: str) -> set[str]:
+    script = f"import sys\n{code}\nprint(' '.join(sorted(sys.modules)))"
     # -I: neither the working directory nor the user's site may decide what is found.
     ran = subprocess.run([sys.executable, "-I", "-c", script], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
-    return set(json.loads(ran.stdout.splitlines()[-1]))
+    return set(ran.stdout.splitlines()[-1].split())
+
+
+def loaded_by(code: str) -> set[str]:
+    return {name.partition(".")[0] for name in modules_of(code)}
 
 
 @pytest.mark.parametrize(
@@ -44,6 +61,15 @@ def test_no_toolkit_is_loaded_by(code: str) -> None:
 
 def test_import_alone_reads_no_plugin() -> None:
     assert not {name for name in loaded_by("import nbx_registry") if name.startswith("nbx_")} - {"nbx_registry"}
+
+
+def test_registering_imports_what_it_needs_and_no_more() -> None:
+    # NumPy and what stands in the environment's .pth files bring modules of their own.
+    found = modules_of("import numpy, nbx_registry; nbx_registry.load()") - modules_of("import numpy")
+    assert not found & NOT_TO_REGISTER
+    core = {name.split(".")[1] for name in found if name.startswith("nbx_registry.")}
+    assert core == REGISTERING
+    assert not {name for name in found if name.startswith(("nbx_registry.host.kernels", "nbx_registry.host.runtime"))}
 
 
 def test_the_command_line_loads_no_toolkit() -> None:
