@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from nbx_registry import conditions as condition_module
 from nbx_registry import dtypes
 from nbx_registry.conditions import Conditions, compile_conditions
 from nbx_registry.decision import CODES
@@ -350,3 +351,19 @@ def test_many_clauses_are_quick() -> None:
         return time.perf_counter() - began
 
     assert min(run() for _ in range(30)) < 300e-6
+
+
+def test_kernels_that_differ_in_numbers_alone_are_compiled_once() -> None:
+    compiled = condition_module._function.cache_info().misses
+    for least in range(1000, 1050):
+        found = conditions(f"D > {least} - 700 and 2 * D < {least}")
+        assert (found.failed(SIGNATURE, DEVICE) is None) == (least - 700 < 320 and least > 640)
+    assert condition_module._function.cache_info().misses - compiled <= 2
+
+
+def test_numbers_in_lists_and_powers_are_what_they_say() -> None:
+    assert conditions("D in (5, 320, 7)").failed(SIGNATURE, DEVICE) is None
+    assert conditions("D in (5, 321, 7)").failed(SIGNATURE, DEVICE) is not None
+    assert conditions("D == 2 ** 8 + 64").failed(SIGNATURE, DEVICE) is None
+    assert conditions("-D == -320").failed(SIGNATURE, DEVICE) is None
+    assert conditions("D / 2 == 160.0").failed(SIGNATURE, DEVICE) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 import weakref
 from typing import Any
@@ -245,3 +246,18 @@ def test_an_output_whose_elements_share_memory_is_refused(reg: nbx.Registry) -> 
     assert not buffer.any()
     columns = np.zeros((4, 8), np.float32)[:, ::2]
     assert reg.call("add", np.ones((4, 4), np.float32), 1.0, out=columns.T.T) is not None
+
+
+def test_a_new_shape_of_a_known_op_takes_few_calls(reg: nbx.Registry) -> None:
+    # Counted, not timed: every call inside is made again for each token of a sequence that grows.
+    rows, weight = arrays((300, 64), (64,))
+    prepare = reg.dispatcher("multiply").prepare
+    for length in range(1, 5):
+        prepare((rows[:length], weight), {})
+    called: list[str] = []
+    sys.setprofile(lambda frame, event, _: called.append(frame.f_code.co_qualname) if event == "call" else None)
+    try:
+        prepare((rows[:200], weight), {})
+    finally:
+        sys.setprofile(None)
+    assert len(called) < 112, called
