@@ -31,9 +31,7 @@ def matmul(context: BindContext) -> Launch:
         return Launch(function=np.matmul, args=("x1", "x2", "out"))
 
     def run(a: Array, b: Array, out: Array) -> None:
-        with np.errstate(all="ignore"):
-            a, b = np.ascontiguousarray(a, dtype), np.ascontiguousarray(b, dtype)
-            np.matmul(a.reshape(x1.shape), b.reshape(x2.shape), out=out, casting="unsafe")
+        np.matmul(np.ascontiguousarray(a, dtype), np.ascontiguousarray(b, dtype), out=out, casting="unsafe")
 
     return Launch(function=run, args=("x1", "x2", "out"))
 
@@ -75,16 +73,15 @@ def linear(context: BindContext) -> Launch:
             w = np.ascontiguousarray(w, dtype)
         if out.size == 0:
             return
-        with np.errstate(all="ignore"):
-            for rows, target in as_matrices(x if x.ndim > 1 else x[None], out if out.ndim > 1 else out[None]):
-                if narrow:
-                    _narrow_product(rows, w.T, target, shift, activate, dtype)
-                else:
-                    product = target if target.strides[1] == target.itemsize else np.empty(target.shape, dtype)
-                    np.matmul(rows, w.T, out=product)
-                    finish(product, shift, activate)
-                    if product is not target:
-                        np.copyto(target, product)
+        for rows, target in as_matrices(x if x.ndim > 1 else x[None], out if out.ndim > 1 else out[None]):
+            if narrow:
+                _narrow_product(rows, w.T, target, shift, activate, dtype)
+            else:
+                product = target if target.strides[1] == target.itemsize else np.empty(target.shape, dtype)
+                np.matmul(rows, w.T, out=product)
+                finish(product, shift, activate)
+                if product is not target:
+                    np.copyto(target, product)
 
     return Launch(function=run, args=signature.names)
 
