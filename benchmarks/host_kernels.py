@@ -1,8 +1,8 @@
 """Host kernels: time of each over the time of the same computation in plain NumPy.
 
-Run ``python benchmarks/host_kernels.py``, or with ``--op softmax`` for some ops: it prints both medians, their ratio and
-the case, the worst ratios again at the end. With ``--check`` it exits 1 if a ratio is above ``--limit`` (1.2) in three
-measurements one after the other.
+Run ``python benchmarks/host_kernels.py``, or with ``--op softmax`` for some ops: it prints both medians, their ratio
+and the case, the worst ratios again at the end. With ``--check`` it exits 1 if a ratio is above ``--limit`` (1.2) in
+three measurements one after the other.
 
 A kernel is called by a Bound: what a call of that may cost, half a microsecond, is not counted for the limit. The two
 sides take turns on one thread each, and the processor's time is measured, so that what else the machine does falls on
@@ -24,7 +24,8 @@ from typing import Any, NamedTuple
 os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", NBX_HOST_THREADS="1")
 
 import numpy as np
-from host_cases import CASES, Case
+from host_cases import Case
+from host_cases_network import CASES
 
 import nbx_registry as nbx
 
