@@ -170,3 +170,29 @@ def test_keys_and_values_may_share_a_buffer(
     for k, v in ((k_pool, k_pool), (k_pool[:-1], k_pool[1:]), (k_pool[..., :32], k_pool[..., 1:])):
         with pytest.raises(nbx.Refused, match=r"'k_pool' .* shares memory with 'v_pool'"):
             reg.call("paged_kv_append_step", new[..., : k.shape[3]], new[..., : k.shape[3]], k, v, table % 8, lens)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("count", [1, 32, 33, 1000])
+@pytest.mark.parametrize("step", [1, 3])
+def test_of_few_indices_and_of_many_the_first_one_beyond_is_found(
+    reg: nbx.Registry, dtype: str, count: int, step: int
+) -> None:
+    w = np.arange(70, dtype=np.float32).reshape(35, 2)
+    room = np.full(count * step, 34, dtype)
+    index = room[::step]
+    np.testing.assert_array_equal(reg.call("embedding", w, index), w[index])
+    for bad in (-1, 35, np.iinfo(dtype).min, np.iinfo(dtype).max):
+        index[count // 2] = bad
+        with pytest.raises(nbx.SignatureError, match=f"index holds {bad}, outside 0..34"):
+            reg.call("embedding", w, index)
+
+
+@pytest.mark.parametrize("count", [32, 33])
+def test_pages_below_zero_are_missing_and_those_beyond_the_pool_are_refused(reg: nbx.Registry, count: int) -> None:
+    q, pool = np.ones((count, 2, 4), np.float32), np.ones((3, 2, 8, 4), np.float32)
+    table, lens = np.full((count, 1), -(2**31), np.int32), np.full(count, 5, np.int32)
+    assert not reg.call("paged_decode_attention", q, pool, pool, table, lens).any()
+    table[-1] = 3
+    with pytest.raises(nbx.SignatureError, match="block_table holds 3"):
+        reg.call("paged_decode_attention", q, pool, pool, table, lens)
