@@ -35,7 +35,7 @@ def normalise(source: str, *, block: bool = False) -> str:
             first = node.body[0].value if node.body and isinstance(node.body[0], ast.Expr) else None
             if isinstance(first, ast.Constant) and isinstance(first.value, str):
                 node.body = node.body[1:] or [ast.Pass()]
-    if re.search("[fF][rR]?[\"']", source):
+    if re.search("[fF][rR]?[\"']", source) and any(map(_holds_strings, ast.walk(tree))):
         tree = ast.fix_missing_locations(_Spelled().visit(tree))
     return ast.unparse(tree)
 
@@ -142,17 +142,24 @@ def _statements(node: ast.AST) -> Iterator[ast.AST]:
             yield from _statements(child)
 
 
+def _holds_strings(node: ast.AST) -> bool:
+    """Return whether a node is an f-string whose expressions hold strings."""
+    if not isinstance(node, ast.JoinedStr):
+        return False
+    inner = (n for v in node.values if isinstance(v, ast.FormattedValue) for n in ast.walk(v.value))
+    return any(
+        isinstance(n, ast.JoinedStr) or (isinstance(n, ast.Constant) and isinstance(n.value, (str, bytes)))
+        for n in inner
+    )
+
+
 class _Spelled(ast.NodeTransformer):
     """Spells out f-strings whose expressions hold strings: Python 3.12 writes their quotes otherwise than 3.11 does."""
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.expr:
         """Return the f-string, or a call that names its parts."""
         self.generic_visit(node)
-        inner = [n for v in node.values if isinstance(v, ast.FormattedValue) for n in ast.walk(v.value)]
-        if not any(
-            isinstance(n, ast.JoinedStr) or (isinstance(n, ast.Constant) and isinstance(n.value, (str, bytes)))
-            for n in inner
-        ):
+        if not _holds_strings(node):
             return node
         parts: list[ast.expr] = []
         for value in node.values:
