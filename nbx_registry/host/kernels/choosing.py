@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -57,27 +58,37 @@ def where(context: BindContext) -> Launch:
     signature = context.signature
     condition, x1, x2 = signature.operands
     (out,) = signature.outputs
-    if out.size <= BLOCK and not (x1.weak and x2.weak) and not weak_is_rounded(signature):
-        return Launch(function=_where, args=("condition", "x1", "x2", "out"))
+    args = ("condition", "x1", "x2", "out")
     dtype = out.dtype.numpy
     words = np.dtype(f"uint{8 * dtype.itemsize}")
     repeated = condition.size < out.size
+    # What is left where the condition does not hold repeats itself too.
+    settled = prod(np.broadcast_shapes(condition.shape, x2.shape)) < out.size
+
+    def run_few(condition: Array, x1: Any, x2: Any, target: Array) -> None:
+        _where(condition, _as(x1, out.dtype), _as(x2, out.dtype), target)
 
     def run(condition: Array, x1: Any, x2: Any, target: Array) -> None:
         a, b = _as(x1, out.dtype), _as(x2, out.dtype)
         apart = not any(np.may_share_memory(target, given) and given is not target for given in (condition, a, b))
         chosen = target if apart else np.empty(target.shape, dtype)
+        a, b = a.view(words), b.view(words)
         masks = _mask(condition, words) if repeated else condition
-        for mask, first, second, result in in_parts((masks, a.view(words), b.view(words), chosen.view(words))):
+        if settled:
+            b = np.bitwise_and(b, np.invert(masks))
+        for mask, first, second, result in in_parts((masks, a, b, chosen.view(words))):
             wide = mask if repeated else _mask(mask, words)
             # The result may be either of the two.
-            left = np.bitwise_and(second, np.invert(wide))
+            left = second if settled else np.bitwise_and(second, np.invert(wide))
             np.bitwise_and(first, wide, result)
             np.bitwise_or(result, left, result)
         if chosen is not target:
             np.copyto(target, chosen)
 
-    return Launch(function=run, args=("condition", "x1", "x2", "out"))
+    if out.size > BLOCK:
+        return Launch(function=run, args=args)
+    plain = all(spec.dtype is out.dtype or spec.weak for spec in (x1, x2)) and not (x1.weak and x2.weak)
+    return Launch(function=_where if plain and not weak_is_rounded(signature) else run_few, args=args)
 
 
 def _where(condition: Array, x1: Any, x2: Any, out: Array) -> None:
