@@ -32,10 +32,12 @@ def test_rows_and_numbers_are_chosen_too(shape: tuple[int, int], first: bool) ->
 
 
 @pytest.mark.parametrize("shape", [FEW, MANY])
-def test_the_wider_dtype_of_the_two_is_chosen_in(shape: tuple[int, int]) -> None:
-    x1, x2 = values(shape, "bfloat16", 6), values(shape, "float32", 7)
+@pytest.mark.parametrize("narrow", ["float16", "float32"])
+def test_the_dtype_that_holds_both_is_chosen_in(shape: tuple[int, int], narrow: str) -> None:
+    x1, x2 = values(shape, "bfloat16", 6), values(shape, narrow, 7)
     condition = np.random.default_rng(8).random(shape) < 0.5
-    np.testing.assert_array_equal(run("where", condition, x1, x2), np.where(condition, x1.astype(np.float32), x2))
+    expected = np.where(condition, x1.astype(np.float32), x2.astype(np.float32))
+    np.testing.assert_array_equal(run("where", condition, x1, x2), expected)
 
 
 @pytest.mark.parametrize("shape", [FEW, MANY])
