@@ -32,12 +32,16 @@ def test_rows_and_numbers_are_chosen_too(shape: tuple[int, int], first: bool) ->
 
 
 @pytest.mark.parametrize("shape", [FEW, MANY])
-@pytest.mark.parametrize("narrow", ["float16", "float32"])
-def test_the_dtype_that_holds_both_is_chosen_in(shape: tuple[int, int], narrow: str) -> None:
-    x1, x2 = values(shape, "bfloat16", 6), values(shape, narrow, 7)
+@pytest.mark.parametrize(
+    ("first", "second", "common"),
+    [("bfloat16", "float32", "float32"), ("float64", "float16", "float64"), ("int8", "uint8", "int16")],
+)
+def test_the_dtype_that_holds_both_is_chosen_in(shape: tuple[int, int], first: str, second: str, common: str) -> None:
+    x1, x2 = values(shape, first, 6), values(shape, second, 7)
     condition = np.random.default_rng(8).random(shape) < 0.5
-    expected = np.where(condition, x1.astype(np.float32), x2.astype(np.float32))
-    np.testing.assert_array_equal(run("where", condition, x1, x2), expected)
+    found = run("where", condition, x1, x2)
+    assert found.dtype == common
+    np.testing.assert_array_equal(found, np.where(condition, x1.astype(common), x2.astype(common)))
 
 
 @pytest.mark.parametrize("shape", [FEW, MANY])
