@@ -1,0 +1,44 @@
+"""The evidence that is shipped is about the code that is shipped with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import nbx_registry as nbx
+from nbx_conformance.verify import verify
+
+ROOT = Path(__file__).parents[2]
+BUNDLES = sorted((*ROOT.glob("nbx_registry/host/evidence/*.json"), *ROOT.glob("plugins/*/nbx_*/evidence/*.json")))
+
+
+@pytest.fixture(scope="module")
+def registry() -> nbx.Registry:
+    return nbx.load()
+
+
+@pytest.mark.parametrize("path", BUNDLES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_a_shipped_bundle_verifies(path: Path, registry: nbx.Registry) -> None:
+    found = verify(path, registry)
+    assert not found.problems
+    assert not found.stale
+
+
+@pytest.mark.parametrize(
+    ("prefix", "device", "level"),
+    [
+        ("nbx-host/", "host/cpu", "here"),
+        ("nbx-triton/", "nvidia/h200-sxm", "here"),
+        ("nbx-triton/", "nvidia/v100-sxm2-16gb", "elsewhere"),
+        ("nbx-triton/", "nvidia/b200", "elsewhere"),
+        ("nbx-sdm/wy_solve/blocks", "nvidia/h200-sxm", "here"),
+        ("nbx-sdm/wy_solve/blocks", "nvidia/b200", "elsewhere"),
+    ],
+)
+def test_every_kernel_that_is_shipped_was_checked(prefix: str, device: str, level: str, registry: nbx.Registry) -> None:
+    kernels = [kernel for kernel in registry.kernels.values() if kernel.id.startswith(prefix)]
+    assert kernels
+    levels = {k.id: registry.kernel_evidence(k.id, device).level for k in kernels if k.backend != "composite"}
+    ranks = ("none", "built", "elsewhere", "here")
+    assert not {name: found for name, found in levels.items() if ranks.index(found) < ranks.index(level)}
