@@ -10,8 +10,8 @@ import numpy as np
 from nbx_registry.host.kernels.blocks import BLOCK, Array, add_down, working
 from nbx_registry.launch import BindContext, Launch
 
-GROUPS_BLOCK = 4 * BLOCK
-"""Elements of a block of groups: long rows, of which few would make a block of the usual size."""
+AT_ONCE = 4 * BLOCK
+"""Elements of the rows of a block: passes are few, so that what is read and written may fill a second-level cache."""
 LEAST_COLUMNS = 512
 """Of a part of a plane: shorter runs of memory take longer."""
 LONGEST_DOT = 8192
@@ -116,7 +116,7 @@ def group_norm(context: BindContext) -> Launch:
         source = x.reshape(rows, length)
         found = out if out.flags.c_contiguous else np.empty(out.shape, out.dtype)
         start = 0
-        for part, y, target in _row_blocks(source, found.reshape(rows, length), dtype, GROUPS_BLOCK):
+        for part, y, target in _row_blocks(source, found.reshape(rows, length), dtype):
             mean = np.add.reduce(part, -1, keepdims=True)
             np.subtract(part, np.divide(mean, count, mean), y)
             deviation = mean_square(y, count)
@@ -147,9 +147,7 @@ def _mean_square(y: Array, count: Any) -> Array:
     return np.divide(square, count, square)
 
 
-def _row_blocks(
-    x: Array, out: Array, dtype: np.dtype[Any], block: int = BLOCK
-) -> Generator[tuple[Array, Array, Array | None], None, None]:
+def _row_blocks(x: Array, out: Array, dtype: np.dtype[Any]) -> Generator[tuple[Array, Array, Array | None], None, None]:
     """Yield ``(part, y, target)``: rows of x in ``dtype``; where to compute; where to copy that, or None.
 
     Rows of ``part`` and ``y``, which may be the same, are contiguous, so that what a row gives depends on nothing else.
@@ -160,7 +158,7 @@ def _row_blocks(
     itemsize = dtype.itemsize
     readable = x.dtype == dtype and x.strides[-1] == itemsize
     direct = out.dtype == dtype and out.strides[-1] == itemsize
-    for part, target in _slabs(x, out, block):
+    for part, target in _slabs(x, out, AT_ONCE):
         y = target if direct else np.empty(part.shape, dtype)
         if readable:
             yield part, y, None if direct else target
@@ -176,9 +174,9 @@ def _column_blocks(x: Array, out: Array) -> Generator[tuple[Array, Array], None,
     """
     if x.size == 0:
         return
-    for plane, target in _slabs(x, out, GROUPS_BLOCK, 2):
+    for plane, target in _slabs(x, out, AT_ONCE, 2):
         rows, width = plane.shape[-2:]
-        columns = max(LEAST_COLUMNS, GROUPS_BLOCK // rows) if plane.ndim == 2 else width
+        columns = max(LEAST_COLUMNS, AT_ONCE // rows) if plane.ndim == 2 else width
         parts = -(-width // columns)
         for part in range(parts):
             here = slice(width * part // parts, width * (part + 1) // parts)

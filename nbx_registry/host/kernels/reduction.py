@@ -19,6 +19,9 @@ FEW = 4096
 ONE_BY_ONE = 512
 """So many elements are added one after another in float32 before float64 goes on."""
 
+LARGE_PART = 1 << 18
+"""Elements of a part from which on a call of its own is nothing; NumPy converts narrow dtypes faster in such calls."""
+
 
 def sum(context: BindContext) -> Launch:
     """Bind numpy.add.reduce over the axes, in float32 or wider (float64, complex64), or 64-bit integers."""
@@ -147,7 +150,8 @@ def _adder(x: TensorSpec, axes: tuple[int, ...], dtype: np.dtype[Any], keepdims:
     # Parts of fewer elements cost more to begin than float64 takes.
     worthwhile = step > 0 and step * (x.size // extent) >= BLOCK
 
-    # The parts along an axis of their own, before all others that are reduced.
+    # Small parts in one call, along an axis of their own before all others that are reduced.
+    small = step * (x.size // extent) < LARGE_PART
     count = extent // step if worthwhile else 0
     whole = count * step
     before = (slice(None),) * first
@@ -157,6 +161,12 @@ def _adder(x: TensorSpec, axes: tuple[int, ...], dtype: np.dtype[Any], keepdims:
     def total(array: Array) -> Any:
         if not worthwhile:
             return reduce(array, axes, wider, None, keepdims)
+        if not small:
+            found: Any = 0
+            for start in range(0, extent, step):
+                part = array[(*before, slice(start, start + step))]
+                found = found + np.asarray(reduce(part, axes, dtype, None, keepdims), wider)
+            return found
         # Splitting an axis needs no copy.
         parts = np.reshape(array[(*before, slice(whole))], split, copy=False)
         found = reduce(reduce(parts, inner, dtype, None, keepdims), first, wider)
