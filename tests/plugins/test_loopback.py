@@ -88,6 +88,9 @@ PACKED = [
     np.arange(-40, 45, dtype=np.int32).reshape(17, 5) * 50_000_017,
     *(abs(numbers(2, 5, seed=seed, dtype=np.float16)) for seed in (1, 2)),
 ]
+POOL = [numbers(5, 2, 4, 9, seed=seed) for seed in (1, 2)]
+TABLE = np.array([[3, 0, -1], [4, 1, 2], [-1, -1, -1]], np.int32)
+LENS = np.array([6, 11, 0], np.int32)
 REQUESTS = {
     "add@1": ([numbers(9, 7), numbers(7)], {}),
     "multiply@1": ([numbers(9, 7), 2.5], {}),
@@ -136,6 +139,27 @@ REQUESTS = {
     "dequant_int4@1": (PACKED, {}),
     "dequant_gemv_int4@1": ([numbers(136), *PACKED], {}),
     "dequant_matmul_int4@1": ([numbers(3, 136), *PACKED], {}),
+    "mean@1": ([numbers(3, 5, 7)], {"axis": 1}),
+    "prod@1": ([numbers(3, 5, 7)], {"axis": (0, 2)}),
+    "max@1": ([numbers(3, 5, 7)], {"axis": -1, "keepdims": True}),
+    "argmax@1": ([numbers(3, 5, 7)], {"axis": 1}),
+    "rms_norm@1": ([numbers(5, 31), numbers(31)], {}),
+    "group_norm@1": ([numbers(2, 6, 5), numbers(6), numbers(6, seed=1)], {"groups": 3}),
+    "conv2d@1": ([numbers(2, 4, 7, 9), numbers(6, 2, 3, 2), numbers(6)], {"groups": 2, "padding": 1}),
+    "depthwise_conv2d@1": ([numbers(2, 5, 7, 9), numbers(5, 1, 3, 3), None], {"stride": 2, "padding": 1}),
+    "pixel_unshuffle@1": ([numbers(2, 3, 4, 10)], {"r": 2}),
+    "concat@1": ([[numbers(3, 5), numbers(1, 5, dtype=np.float16)]], {"axis": 0}),
+    "broadcast_to@1": ([numbers(3, 1, 5)], {"shape": (2, 3, 4, 5), "copy": True}),
+    "take@1": ([numbers(7, 5), np.array([6, 0, 3])], {"axis": 0}),
+    "topk@1": ([numbers(5, 31)], {"k": 7}),
+    "rotary_embedding@1": ([numbers(2, 3, 5, 8), np.arange(10).reshape(2, 5), numbers(11, 4), numbers(11, 4)], {}),
+    "paged_kv_append_step@1": ([numbers(3, 2, 9), numbers(3, 2, 9, seed=1), *POOL, TABLE, LENS], {}),
+    "paged_lens_advance@1": ([LENS], {"n": 2}),
+    "paged_decode_attention@1": ([numbers(3, 4, 9), *POOL, TABLE, LENS], {"longest": 12}),
+    "rfft_basis@1": ([], {"n": 30}),
+    "irfft_basis@1": ([], {"n": 31}),
+    "rfft@1": ([numbers(3, 31)], {}),
+    "irfft@1": ([numbers(3, 16) + 1j * numbers(3, 16, seed=1)], {"n": 31}),
 }
 
 
@@ -148,7 +172,10 @@ def test_every_op_of_the_core_has_a_request_here_and_a_loopback_kernel():
 def test_every_op_arrives_whole_and_its_result_comes_back(registry, sim, op, device):
     tensors, attributes = REQUESTS[op]
     name = op.partition("@")[0]
-    placed = [on(device, t) if isinstance(t, np.ndarray) else t for t in tensors]
+    placed = [
+        on(device, t) if isinstance(t, np.ndarray) else [on(device, item) for item in t] if isinstance(t, list) else t
+        for t in tensors
+    ]
     signature, place = registry.signature(name, *placed, **attributes)
     # Where nothing says so, a result is on the host.
     assert place == (f"sim:{device}" if tensors else "cpu")
@@ -160,8 +187,9 @@ def test_every_op_arrives_whole_and_its_result_comes_back(registry, sim, op, dev
     assert len(outputs) + len(mutable) == len(expected)
     for result, spec, wide in zip((*outputs, *mutable), specs, expected, strict=True):
         assert (result.device, result.dtype, result.shape) == (f"sim:{device}", spec.dtype, spec.shape)
-        exact = round_to_float(wide, spec.dtype) if spec.dtype.floating else wide
-        assert np.array_equal(result.numpy().astype(np.float64), np.asarray(exact, np.float64), equal_nan=True)
+        exact = round_to_float(wide, spec.dtype) if spec.dtype.floating else np.asarray(wide, spec.dtype.numpy)
+        common = np.complex128 if spec.dtype.kind == "complex" else np.float64
+        assert np.array_equal(result.numpy().astype(common), np.asarray(exact, common), equal_nan=True)
 
 
 def test_a_view_is_read_through_its_strides(registry, sim):
