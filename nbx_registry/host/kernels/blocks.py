@@ -16,6 +16,9 @@ Array = np.ndarray[Any, Any]
 BLOCK = 16384
 """Elements of a block: three float32 blocks fit a core's second-level cache, and NumPy's cost per call is a tenth."""
 
+PART = 4 * BLOCK
+"""Elements of a part of arrays that broadcast: rows repeat in it, and it takes few passes."""
+
 
 def working(dtype: DType) -> np.dtype[Any]:
     """Return the NumPy dtype that floating elements are computed in: float64 for float64, else float32."""
@@ -94,22 +97,22 @@ def in_blocks_together(
 
 
 def in_parts(arrays: Sequence[Array]) -> Generator[tuple[Array, ...], None, None]:
-    """Yield parts of arrays, which broadcast to the shape of the last one: of that at most `BLOCK` elements."""
+    """Yield parts of arrays, which broadcast to the shape of the last one: of that at most `PART` elements."""
     *given, out = arrays
-    if out.size <= BLOCK:
+    if out.size <= PART:
         if out.size:
             yield tuple(arrays)
         return
     # What is one along the first axis, or has none, stays as it is.
     cut = [a.ndim == out.ndim and a.shape[0] > 1 for a in given]
     each = out.size // len(out)
-    if each > BLOCK:
+    if each > PART:
         inner = [a[0] if a.ndim == out.ndim and not along else a for a, along in zip(given, cut, strict=True)]
         for index in range(len(out)):
             here = (a[index] if along else a for a, along in zip(inner, cut, strict=True))
             yield from in_parts((*here, out[index]))
         return
-    step = BLOCK // each
+    step = PART // each
     for start in range(0, len(out), step):
         part = slice(start, start + step)
         yield (*(a[part] if along else a for a, along in zip(given, cut, strict=True)), out[part])

@@ -6,7 +6,7 @@ import torch
 from hosted import FLOATS, run
 from running import values
 
-from nbx_registry.host.kernels.blocks import BLOCK, in_parts
+from nbx_registry.host.kernels.blocks import PART, in_parts
 
 FEW, MANY = (7, 129), (129, 1000)
 """Shapes of less and of more than a block."""
@@ -83,11 +83,11 @@ def test_a_number_beside_bfloat16_is_rounded_once(number: float) -> None:
     assert found.tobytes() == expected.view(torch.int16).numpy().tobytes()
 
 
-@pytest.mark.parametrize("shape", [(), (5,), (BLOCK + 1,), (3, BLOCK + 1), (129, 3, 127), (2, 3, 4000)])
-def test_parts_cover_an_array_once_and_are_no_larger_than_a_block(shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("shape", [(), (5,), (PART + 1,), (3, PART + 1), (129, 9, 127), (2, 3, 16_000)])
+def test_parts_cover_an_array_once_and_are_no_larger_than_one(shape: tuple[int, ...]) -> None:
     out = np.zeros(shape, np.int32)
     row, column = np.arange(shape[-1] if shape else 1, dtype=np.int32), np.int32(7)
     for part, number, target in in_parts((row if shape else row[0], column, out)):
-        assert target.size <= BLOCK
+        assert target.size <= PART
         target += part + number
     np.testing.assert_array_equal(out, np.broadcast_to(row + 7, shape) if shape else 7)
