@@ -96,7 +96,7 @@ def infer_stream(signature: Signature) -> TensorSpec:
 
 
 def cost_stream(signature: Signature) -> Cost:
-    """Count a word as 25 operations, 10 rounds of 10 for four; what makes a number of it as 2 more, for normal as 20."""
+    """Count a word as 25 operations, 10 rounds of 10 for four; a number made of it as 2 more, or 20 for normal."""
     each = {"random_bits": 25, "uniform": 27, "normal": 45}[signature.op.name]
     return default_cost(signature, flops=each * signature.outputs[0].size)
 
