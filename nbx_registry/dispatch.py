@@ -18,7 +18,7 @@ import numpy as np
 from nbx_registry import interop, tensor
 from nbx_registry.call import Call, CallShape
 from nbx_registry.describe import WEAK
-from nbx_registry.errors import SignatureError
+from nbx_registry.errors import PluginFault, Refused, SignatureError
 from nbx_registry.interop import Adapter
 from nbx_registry.interop.nbx_tensors import NbxAdapter
 from nbx_registry.interop.numpy_arrays import NumpyAdapter
@@ -101,7 +101,9 @@ class Dispatcher:
                     if param.mutable:
                         self._check_ours(param.name, array)
                 return self.prepare(taken, attributes, out, device, kernel, require)
-            call = self._make(args, attributes, out, device, kernel, require)
+            call, lasting = self._make(args, attributes, out, device, kernel, require)
+            if not lasting:
+                return call, args
             with self._lock:
                 while len(self._calls) >= CALL_LIMIT:
                     self._calls.popitem(last=False)
@@ -136,7 +138,8 @@ class Dispatcher:
         device: str | None,
         kernel: str | None,
         require: str | None,
-    ) -> Call:
+    ) -> tuple[Call, bool]:
+        """Return the call, and whether it serves all arguments of this kind, however they are aligned."""
         registry, op = self._registry, self.op
         if len(args) > len(self._is_tensor):
             op.arguments(args, attributes)
@@ -166,7 +169,16 @@ class Dispatcher:
         target = registry.target(place)
         if target.live is None and target.device is not None:
             raise SignatureError(f"{op.name}: {place} is a product; a call runs on a live device (cpu, cuda:0)")
-        bound = registry.programs.get(signature, target, registry.require(require), kernel)
+        lasting = True
+        try:
+            bound = registry.programs.get(signature, target, registry.require(require), kernel)
+        except (Refused, PluginFault):
+            # Decided as if aligned, which these may not be: what is in the way of others need not be in theirs.
+            actual = self._as_aligned(specs, signature, given, adapters, outs)
+            if actual.key == signature.key:
+                raise
+            signature, lasting = actual, False
+            bound = registry.programs.get(signature, target, registry.require(require), kernel)
         if out is not None:
             out_adapters = [adapter for _, adapter in outs]
         else:
@@ -175,7 +187,31 @@ class Dispatcher:
         names = [name for name, _ in given]
         counter = registry.programs.counter(bound)
         shape = CallShape(bound, counter, names, adapters, out_adapters, place, out is not None)
-        return make_call(registry.programs, shape)
+        return make_call(registry.programs, shape, aligned=not lasting), lasting
+
+    def _as_aligned(
+        self,
+        specs: Sequence[Any],
+        signature: Signature,
+        given: Sequence[tuple[str, Any]],
+        adapters: Sequence[Adapter | None],
+        outs: Sequence[tuple[Any, Adapter]],
+    ) -> Signature:
+        """Return the signature of tensors that are aligned as these are: the same one where all are well aligned."""
+        pairs = zip(given, adapters, strict=True)
+        aligns = iter([16 if adapter is None else _align(adapter, array) for (_, array), adapter in pairs])
+        changed: list[Any] = []
+        for operand in specs:
+            if isinstance(operand, tuple):
+                items = cast("tuple[TensorSpec, ...]", operand)
+                changed.append(tuple(spec.aligned(next(aligns)) for spec in items))
+            else:
+                align = next(aligns)
+                changed.append(None if operand is None else operand.aligned(align))
+        found = self.op.signature(changed, signature.attributes)
+        of_outs = [_align(adapter, array) for array, adapter in outs] or [16] * len(signature.outputs)
+        found.outputs = tuple(spec.aligned(align) for spec, align in zip(signature.outputs, of_outs, strict=True))
+        return found
 
     def _adapter(self, name: str, array: Any) -> Adapter | None:
         if array is None or type(array) in WEAK:
@@ -275,6 +311,12 @@ class Dispatcher:
                 raise SignatureError(f"{name}: out= is read-only")
             specs.append(found)
         signature.outputs = tuple(specs)
+
+
+def _align(adapter: Adapter, array: Any) -> int:
+    """Return how an array is aligned, as far as a call looks: what has no elements has no address."""
+    spec = adapter.spec(array, measure_align=True)
+    return min(16, spec.align) if spec.size else 16
 
 
 def _structured(params: Sequence[Param], args: Sequence[Any], specs: Sequence[Any]) -> list[Any]:

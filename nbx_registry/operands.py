@@ -21,9 +21,9 @@ from nbx_registry.programs import Programs
 from nbx_registry.runtime import Slot
 
 
-def make_call(programs: Programs, shape: CallShape) -> Call:
-    """Return the shortest call for a shape."""
-    call = _flat_call(programs, shape)
+def make_call(programs: Programs, shape: CallShape, *, aligned: bool = False) -> Call:
+    """Return the shortest call for a shape; ``aligned`` as for `_flat_call`."""
+    call = _flat_call(programs, shape, aligned=aligned)
     return ListCall(call) if tuple in map(type, shape.bound.signature.tensors) else call
 
 

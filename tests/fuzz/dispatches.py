@@ -219,6 +219,7 @@ def of_tensor(name: str, optional: bool = False) -> list[Clause]:
         clause("{}.size % 2 == 0", lambda f: f[f"{name}.size"] % 2 == 0, "SHAPE"),
         clause("{}.contiguous", lambda f: f[f"{name}.contiguous"], "LAYOUT"),
         clause("{}.align >= 16", lambda f: f[f"{name}.align"] >= 16, "LAYOUT"),
+        clause("{}.align < 16", lambda f: f[f"{name}.align"] < 16, "LAYOUT"),
         clause("not {}.contiguous", lambda f: not f[f"{name}.contiguous"], "LAYOUT"),
     ]
 

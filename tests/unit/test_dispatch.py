@@ -261,3 +261,19 @@ def test_a_new_shape_of_a_known_op_takes_few_calls(reg: nbx.Registry) -> None:
     finally:
         sys.setprofile(None)
     assert len(called) < 112, called
+
+
+@pytest.mark.parametrize("first", ["aligned", "unaligned"])
+def test_what_runs_depends_on_alignment_whichever_came_first(first: str) -> None:
+    only = host_kernel("made/sqrt/unaligned", np.sqrt, when=("x.align < 16",))
+    reg = nbx.load(plugins=[made("made", only)], block=["nbx-host/sqrt/numpy"], require="any")
+    aligned = np.ones(64, np.float32)
+    assert aligned.ctypes.data % 16 == 0
+    for turn in (first, "aligned", "unaligned", "aligned"):
+        if turn == "aligned":
+            with pytest.raises(nbx.Refused, match="align < 16"):
+                reg.call("sqrt", aligned[:63])
+        else:
+            assert reg.call("sqrt", aligned[1:]).tolist() == [1.0] * 63
+            assert reg.bind("sqrt", aligned[1:])().tolist() == [1.0] * 63
+    assert [row.kernel for row in reg.ran()] == ["made/sqrt/unaligned"]
