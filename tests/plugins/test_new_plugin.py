@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -115,7 +114,6 @@ def test_checked_on_its_device_it_runs_and_what_is_made_of_parts_wants_all_of_th
     assert "nbx-zeta/linear/parts: PART_REFUSED: part add(x1: float32[3, 5], x2: float32[5])" in refusal
 
 
-@pytest.mark.skipif(importlib.util.find_spec("ruff") is None, reason="ruff is not installed here")
 @pytest.mark.parametrize("name", ["nbx-zeta", "nbx-big-iron"])
 def test_it_is_as_tidy_as_what_is_here(name: str, tmp_path: Path) -> None:
     names = scaffold.name_of(name)

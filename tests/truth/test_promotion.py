@@ -210,7 +210,6 @@ def test_where_promotes_its_branches(first: str, second: str) -> None:
     assert agrees(found, expected)
 
 
-@pytest.mark.skipif("concat" not in OPS, reason="concat is not there yet")
 @pytest.mark.parametrize(("first", "second"), PAIRS, ids=["-".join(pair) for pair in PAIRS])
 def test_concat_promotes_what_it_joins(first: str, second: str) -> None:
     expected = theirs(lambda: strict.concat([ones(first), ones(second)]))

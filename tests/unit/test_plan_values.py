@@ -35,7 +35,9 @@ def reg() -> Iterator[nbx.Registry]:
 @pytest.fixture(params=["numpy", "nbx", "torch", "sim:0"])
 def put(request: pytest.FixtureRequest, reg: nbx.Registry) -> Callable[[np.ndarray], Any]:
     if request.param == "torch":
-        return pytest.importorskip("torch").from_numpy
+        import torch
+
+        return torch.from_numpy
     if request.param == "numpy":
         return lambda x: x
     return lambda x: nbx.asarray(x, device="cpu" if request.param == "nbx" else request.param)
