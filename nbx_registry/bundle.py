@@ -17,7 +17,7 @@ from nbx_registry import jsonfile
 from nbx_registry.errors import FileError
 from nbx_registry.jsonfile import Reader
 
-FORMAT = 1
+FORMAT = 2
 
 Reach = Literal["here", "elsewhere", "built"]
 REACHES: tuple[str, ...] = ("here", "elsewhere", "built")
@@ -28,10 +28,13 @@ VERDICTS: tuple[str, ...] = ("pass", "fail", "incomplete", "built")
 """What came out for a kernel: every case passed or is refused as specified; one failed; not all were run; only built.
 Only ``pass`` opens a gate."""
 
-CASE_VERDICTS: tuple[str, ...] = ("pass", "refused", "fail", "error")
-"""What came out for a case: its checks passed; it is refused as specified; a check failed; the kernel raised."""
+CASE_VERDICTS: tuple[str, ...] = ("pass", "refused", "waived", "fail", "error")
+"""What came out for a case: its checks passed; it is refused as specified; a check failed, which a waiver expects; a
+check failed; the kernel raised."""
 
-_CASE_KEYS = frozenset(("case", "check", "verdict", "profile", "seed", "output_digest", "seconds", "reason"))
+_CASE_KEYS = frozenset(
+    ("case", "check", "verdict", "profile", "seed", "output_digest", "seconds", "reason", "handle", "cold", "waiver")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,9 @@ class Record:
     built: tuple[Built, ...]
     verdict: str
     cases: int
-    """How many cases it has."""
+    """How many entries its cases have."""
+    expected: int
+    """How many cases the whole run has for it; fewer in the file leave it ``incomplete``."""
     failed: str
     """The first case that failed, and its check; empty where none did."""
 
@@ -77,7 +82,8 @@ class Bundle:
     created: datetime
     device: str
     evidence_class: str
-    handle: str | None
+    handles: tuple[str, ...]
+    """Of the devices that it was made on: several of one machine may share a run; none where nothing ran on one."""
     runtime: str
     versions: Mapping[str, str]
     """Of driver and toolkit, as the runtime gave them."""
@@ -87,6 +93,11 @@ class Bundle:
     distributions: Mapping[str, str]
     records: Mapping[str, Record]
     """By kernel id."""
+    seconds: float
+    """Wall time of the run."""
+    signature: str | None
+    """The public key, in hexadecimal, of whoever is said to have signed it; None where nobody did. That the signature
+    holds is for ``nbx conformance verify`` to find out."""
     digest: str
 
     @property
@@ -171,7 +182,7 @@ def glance(content: bytes, path: Path) -> Sealed | None:
 
 
 _KERNELS = ',"kernels":{'
-_BEHIND = '},"reach":"'
+_BEHIND = '},"plugins":{'
 """What follows the kernels where keys are sorted."""
 
 
@@ -179,20 +190,44 @@ def _head(root: Reader) -> Bundle:
     """Check everything but the kernels, and the digest."""
     if root.integer("format") != FORMAT:
         root.refuse("format", f"is {root.data.get('format')!r}; this version reads format {FORMAT}")
-    root.known("format", "suite", "created", "device", "runtime", "reach", "via", "distributions", "kernels", "digest")
+    root.known(
+        "format",
+        "suite",
+        "created",
+        "seconds",
+        "selection",
+        "device",
+        "runtime",
+        "reach",
+        "via",
+        "distributions",
+        "kernels",
+        "plugins",
+        "waivers",
+        "signature",
+        "digest",
+    )
     digest = root.hexadecimal("digest")
     suite = root.object("suite")
     suite.known("version", "digest")
     device = root.object("device")
-    device.known("id", "evidence_class", "digest", "handle", "detected")
+    device.known("id", "evidence_class", "digest", "handles", "detected")
     device.hexadecimal("digest")
     device.object("detected")
     runtime = root.object("runtime")
     runtime.known("name", "versions")
     reach = cast("Reach", root.choice("reach", REACHES))
-    handle = device.optional_string("handle")
-    if reach == "here" and handle is None:
-        device.refuse("handle", "is null; what was checked here was checked on a device")
+    handles = tuple(device.names("handles"))
+    if reach == "here" and not handles:
+        device.refuse("handles", "is empty; what was checked here was checked on a device")
+    root.object("selection")
+    root.object("plugins")
+    root.objects("waivers")
+    signature = None
+    if "signature" in root.data:
+        signed = root.object("signature")
+        signed.known("algorithm", "key", "value")
+        signature = signed.hexadecimal("key")
     return Bundle(
         path=root.path,
         suite=suite.string("version"),
@@ -200,13 +235,15 @@ def _head(root: Reader) -> Bundle:
         created=_time(root, "created"),
         device=device.string("id"),
         evidence_class=device.string("evidence_class"),
-        handle=handle,
+        handles=handles,
         runtime=runtime.string("name"),
         versions=runtime.strings("versions"),
         reach=reach,
         via=root.string("via"),
         distributions=root.strings("distributions"),
         records={},
+        seconds=root.number("seconds"),
+        signature=signature,
         digest=digest,
     )
 
@@ -229,7 +266,7 @@ def write(path: Path, data: Mapping[str, Any]) -> Bundle:
 
 
 def _record(kernel: str, reader: Reader, reach: Reach) -> Record:
-    reader.known("op", "op_digest", "kernel_digest", "backend", "toolkit", "built", "verdict", "cases")
+    reader.known("op", "op_digest", "kernel_digest", "backend", "toolkit", "built", "verdict", "expected", "cases")
     verdict = reader.choice("verdict", VERDICTS)
     if (verdict == "built" and reach != "built") or (verdict == "pass" and reach == "built"):
         reader.refuse("verdict", f"is {verdict!r} in a bundle whose reach is {reach!r}")
@@ -255,6 +292,7 @@ def _record(kernel: str, reader: Reader, reach: Reach) -> Record:
         built=tuple(_built(entry) for entry in reader.objects("built")),
         verdict=verdict,
         cases=len(cases),
+        expected=reader.integer("expected"),
         failed=failed,
     )
 

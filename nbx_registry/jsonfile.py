@@ -176,6 +176,13 @@ class Reader:
         inner = self.object(name)
         return {key: inner.string(key) for key in inner.data}
 
+    def names(self, name: str) -> list[str]:
+        """Return a list of strings."""
+        value = self._given(name)
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in cast("list[object]", value)):
+            self.refuse(name, f"is {_kind(cast('object', value))}; it must be a list of strings")
+        return cast("list[str]", value)
+
     def objects(self, name: str) -> list[Reader]:
         """Return readers of a list of objects."""
         value = self._given(name)

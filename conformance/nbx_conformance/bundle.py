@@ -83,15 +83,17 @@ def compose(session: Session) -> tuple[dict[str, Any], list[str]]:
     owners = {catalog.plugins[catalog.owners[kernel]].distribution for kernel in kernels}
     backends = {catalog.kernel(kernel).backend for kernel in kernels} & catalog.backends.keys()
     toolkits = {catalog.backends[backend].distribution for backend in backends}
-    data = {
+    data: dict[str, Any] = {
         "format": bundle.FORMAT,
         "suite": {"version": importlib.metadata.version(DISTRIBUTION), "digest": suite_digest()},
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seconds": round(session.seconds, 1),
+        "selection": session.options.selection(),
         "device": {
             "id": device.id,
             "evidence_class": device.evidence_class,
             "digest": device.digest,
-            "handle": None if live is None else live.handle,
+            "handles": [] if live is None else session.handles(),
             "detected": {} if live is None else {key: _plain(value) for key, value in sorted(live.detected.items())},
         },
         "runtime": {"name": session.site.target.runtime_name, "versions": dict(session.versions())},
@@ -99,6 +101,8 @@ def compose(session: Session) -> tuple[dict[str, Any], list[str]]:
         "via": session.site.via,
         "distributions": _versions({"nbx-registry", DISTRIBUTION, "nbx-devices", *owners, *toolkits}),
         "kernels": kernels,
+        "plugins": {},
+        "waivers": [],
     }
     return data, left_out
 
@@ -140,6 +144,7 @@ def _kernel(
         "toolkit": next((f"{name} {version}" for name, version in toolkit.items()), None),
         "built": _built(records),
         "verdict": "built" if said == "pass" and session.site.reach == "built" else said,
+        "expected": expected,
         "cases": [entry for record in records for entry in _entries(record)],
     }
 
@@ -151,6 +156,8 @@ def _entries(record: Record) -> Iterable[dict[str, Any]]:
         measured["profile"] = dict(record.profile)
     if record.output is not None:
         measured["output_digest"] = record.output
+    if record.handle is not None:
+        measured["handle"] = record.handle
     for verdict, checks in record.checks.items():
         reasons = [record.details[check] for check in checks if check in record.details]
         entry = {"case": record.case, "seed": record.seed, "check": " ".join(checks), "verdict": verdict, **measured}

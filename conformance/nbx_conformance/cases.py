@@ -13,7 +13,8 @@ A file holds the op's id and its workloads; a workload is a template over the li
         values: {x: normal}
 
 gives the cases ``awkward-f32-N63``, ``awkward-f16-N63``, and so on. A key of ``each`` may name several things that
-change together (``"M, K": [[63, 127], [1000, 129]]``).
+change together (``"M, K": [[63, 127], [1000, 129]]``). Beside ``op`` the head of a file may give ``batch`` and ``cost``
+for all its workloads; a workload that gives its own (or null) has that instead.
 """
 
 from __future__ import annotations
@@ -30,15 +31,18 @@ from nbx_registry import dtypes, spec, yamlfile
 from nbx_registry.errors import DuplicateError, FileError, NbxError, nearest
 from nbx_registry.spec import TensorSpec
 
-Size = Literal["smoke", "full"]
-SIZES: Final[tuple[Size, ...]] = ("smoke", "full")
-"""Each holds the cases of those before it."""
+Size = Literal["smoke", "full", "large"]
+SIZES: Final[tuple[Size, ...]] = ("smoke", "full", "large")
+"""Each holds the cases of those before it. Tensors of large cases pass 2^31 elements."""
 
 FOLDER: Final = Path(__file__).with_name("cases")
 """The cases of the core's ops."""
 
 MAX_CASES: Final = 500
 """Of one workload: more is a mistake in its ``each``."""
+
+COSTS: Final = ("flops", "bytes_read", "bytes_written", "least_flops", "least_bytes")
+"""Fields of a cost whose closed forms a case may give."""
 
 Scalar = bool | int | float
 
@@ -65,6 +69,13 @@ class Case:
         The only runtime the case is for, where it is not for all.
     source
         Where the case comes from.
+    kinds
+        Names of what it is there to find, beside those that its shapes and values show; `nbx_conformance.kinds`.
+    batch
+        By parameter and output, the axis along which the op treats what lies there independently, so that a part of the
+        inputs gives that part of the outputs. Tensors not named are shared by all parts.
+    cost
+        By field of `nbx_registry.cost.Cost`, its closed form: an expression over axes, attributes and tensors.
     """
 
     op: str
@@ -78,6 +89,9 @@ class Case:
     refuses: str | None = None
     says: tuple[str, ...] = ()
     runtime: str | None = None
+    kinds: tuple[str, ...] = ()
+    batch: Mapping[str, int] = field(default_factory=dict[str, int])
+    cost: Mapping[str, str] = field(default_factory=dict[str, str])
     file: Path = field(default=Path(), compare=False)
 
     def strategy(self, name: str) -> values.Strategy:
@@ -137,7 +151,7 @@ class CaseTable:
 
 def load(file: Path) -> tuple[Case, ...]:
     """Read one case file. Raises `FileError` naming file, workload and what is wrong."""
-    head = _mapping(yamlfile.load(file), f"{file}", {"op", "workloads"}, {"op", "workloads"})
+    head = _mapping(yamlfile.load(file), f"{file}", {"op", "batch", "cost", "workloads"}, {"op", "workloads"})
     op = head["op"]
     if not isinstance(op, str) or not re.fullmatch(r"(\w+::)?\w+@[0-9]+", op):
         raise FileError(f"{file}: op {op!r} must be an op's id with its version, like softmax@1")
@@ -146,7 +160,8 @@ def load(file: Path) -> tuple[Case, ...]:
     cases: list[Case] = []
     seen: set[str] = set()
     for number, workload in enumerate(cast("list[Any]", head["workloads"])):
-        for case in _expand(op, workload, file, number):
+        shared = {key: head[key] for key in ("batch", "cost") if key in head}
+        for case in _expand(op, shared, workload, file, number):
             if case.id in seen:
                 raise FileError(f"{file}: case {case.id!r} occurs twice; give one of the workloads another name")
             seen.add(case.id)
@@ -157,12 +172,16 @@ def load(file: Path) -> tuple[Case, ...]:
 
 
 _KEYS: Final = frozenset(
-    ("name", "from", "size", "each", "tensors", "attributes", "layouts", "values", "seed", "refuses", "says", "runtime")
+    (
+        *("name", "from", "size", "each", "tensors", "attributes", "layouts", "values", "seed", "refuses", "says"),
+        *("runtime", "kinds", "batch", "cost"),
+    )
 )
 
 
-def _expand(op: str, workload: object, file: Path, number: int) -> Iterator[Case]:
-    content = _mapping(workload, f"{file}: workload {number}", _KEYS, {"name", "from", "tensors"})
+def _expand(op: str, shared: Mapping[str, Any], workload: object, file: Path, number: int) -> Iterator[Case]:
+    given = _mapping(workload, f"{file}: workload {number}", _KEYS, {"name", "from", "tensors"})
+    content = {**shared, **given}
     name = content["name"]
     where = f"{file}: workload {name!r}"
     size = content.get("size", "smoke")
@@ -213,8 +232,20 @@ def _case(op: str, identifier: str, content: dict[str, Any], file: Path, where: 
         refuses=refuses,
         says=(says,) if isinstance(says, str) else tuple(map(str, _list(says))),
         runtime=content.get("runtime"),
+        kinds=tuple(map(str, _list(content.get("kinds")))),
+        batch=_axes(content.get("batch"), f"{where}: batch"),
+        cost={k: str(v) for k, v in _mapping(content.get("cost") or {}, f"{where}: cost", COSTS).items()},
         file=file,
     )
+
+
+def _axes(value: object, where: str) -> dict[str, int]:
+    # null takes back what the head of the file says.
+    axes = _mapping(value or {}, where)
+    for name, axis in axes.items():
+        if not isinstance(axis, int) or isinstance(axis, bool):
+            raise FileError(f"{where}: axis of {name!r} is {axis!r}; it must be an integer")
+    return axes
 
 
 def _choices(each: object, where: str) -> Iterator[tuple[dict[str, Any], list[str]]]:

@@ -17,7 +17,7 @@ class Options:
     via
         How to reach it; `nbx_conformance.route.VIAS`, or an emulator's name.
     size
-        ``smoke`` or ``full``.
+        ``smoke``, ``full`` or ``large``.
     extra
         Plugin objects of this process, beside the installed ones. They do not reach a process of its own.
     """
@@ -29,3 +29,12 @@ class Options:
     ops: tuple[str, ...] = ()
     kernels: tuple[str, ...] = ()
     extra: tuple[Any, ...] = field(default=(), hash=False)
+
+    def selection(self) -> dict[str, Any]:
+        """Return what of the registry is asked for, as a bundle states it."""
+        return {
+            "size": self.size,
+            "plugins": list(self.plugins),
+            "ops": list(self.ops),
+            "kernels": list(self.kernels),
+        }

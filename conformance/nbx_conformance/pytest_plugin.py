@@ -103,7 +103,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("nbx conformance")
     group.addoption("--nbx-device", metavar="DEVICE", help="a live handle (cpu, cuda:0) or a product (nvidia/b200)")
     group.addoption("--nbx-via", metavar="ROUTE", help="auto, device, interpreter, build, or an emulator by its name")
-    group.addoption("--nbx-size", metavar="SIZE", help="smoke or full")
+    group.addoption("--nbx-size", metavar="SIZE", help="smoke, full or large")
     group.addoption("--nbx-plugin", metavar="NAME", action="append", help="only kernels of this plugin (repeatable)")
     group.addoption("--nbx-op", metavar="OP", action="append", help="only kernels of this op (repeatable)")
     group.addoption("--nbx-kernel", metavar="ID", action="append", help="only this kernel (repeatable)")

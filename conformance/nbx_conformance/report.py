@@ -10,8 +10,20 @@ from typing import Any, cast
 from nbx_conformance.runner import Item, Record
 from nbx_conformance.session import Session
 
-_SAID = ("pass", "refused", "fail", "error")
-_HEAD = ("kernel", "op", "passed", "refused", "failed", "errors", "relative L2", "of bound", "seconds", "verdict")
+_SAID = ("pass", "refused", "waived", "fail", "error")
+_HEAD = (
+    "kernel",
+    "op",
+    "passed",
+    "refused",
+    "waived",
+    "failed",
+    "errors",
+    "relative L2",
+    "of bound",
+    "seconds",
+    "verdict",
+)
 
 
 def table(session: Session) -> Iterator[str]:

@@ -17,7 +17,7 @@ from nbx_registry.errors import NbxError, PluginFault, Refused
 from nbx_registry.kernel import Kernel
 from nbx_registry.registry import Registry
 
-_RANK: Final[Mapping[Verdict, int]] = {"pass": 0, "refused": 1, "fail": 2, "error": 3}
+_RANK: Final[Mapping[Verdict, int]] = {"pass": 0, "refused": 1, "waived": 2, "fail": 3, "error": 4}
 
 KernelVerdict = Literal["pass", "fail", "error", "unmeasured", "elsewhere"]
 """``unmeasured``: it took no case, which is no pass. ``elsewhere``: it is for other devices, as it says."""
@@ -71,6 +71,8 @@ class Record:
     output: str | None = None
     seconds: float = 0.0
     built: Sequence[Mapping[str, Any]] = ()
+    handle: str | None = None
+    """The device it ran on, where it ran on one."""
     view: bool = False
     """Whether the answer was a view, so that nothing was launched."""
 
@@ -140,6 +142,7 @@ def _execute(site: Site, item: Item) -> Record:
         output=trial.results_digest() if measured else None,
         seconds=time.perf_counter() - began,
         built=_built(trial) if not item.case.refuses else (),
+        handle=site.target.live.handle if site.reach == "here" and site.target.live is not None else None,
         view=measured and trial.bound.view is not None,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -28,6 +29,7 @@ class Session:
         self._worker: Worker | None = None
         self.records: dict[tuple[str, str], Record] = {}
         self.digests: dict[str, str] = {}
+        self._began = time.perf_counter()
 
     @cached_property
     def registry(self) -> Registry:
@@ -91,6 +93,15 @@ class Session:
     def add(self, record: Record) -> None:
         """Take in a record, also one made elsewhere."""
         self.records[record.kernel, record.case] = record
+
+    @property
+    def seconds(self) -> float:
+        """Wall time since the session was made."""
+        return time.perf_counter() - self._began
+
+    def handles(self) -> list[str]:
+        """Return the devices that trials ran on."""
+        return sorted({record.handle for record in self.records.values() if record.handle is not None})
 
     def by_kernel(self) -> Mapping[str, list[Record]]:
         """Return the records of each kernel tried, by op and id; a kernel's in the order in which they came."""

@@ -24,7 +24,7 @@ from nbx_registry.target import Target
 
 T = TypeVar("T")
 Reach = Literal["here", "elsewhere", "built"]
-Verdict = Literal["pass", "refused", "fail", "error"]
+Verdict = Literal["pass", "refused", "waived", "fail", "error"]
 
 _PROBLEMS: Final = 3
 """Problems kept: kernels of one op meet the same case one after another."""

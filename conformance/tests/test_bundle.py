@@ -51,11 +51,11 @@ def test_a_bundle_of_a_run_verifies(file: Path, registry: nbx.Registry) -> None:
 
 def test_a_bundle_says_what_ran_where_and_with_which_versions(file: Path) -> None:
     data = json.loads(file.read_bytes())
-    assert (data["reach"], data["via"], data["device"]["id"], data["device"]["handle"]) == (
+    assert (data["reach"], data["via"], data["device"]["id"], data["device"]["handles"]) == (
         "here",
         "device",
         "host/cpu",
-        "cpu",
+        ["cpu"],
     )
     assert set(data["distributions"]) >= {"nbx-registry", "nbx-conformance", "nbx-devices", "numpy"}
     assert data["runtime"]["name"] == "host"

@@ -38,30 +38,35 @@ def record(**changes: Any) -> dict[str, Any]:
         "toolkit": "triton 3.6.0",
         "built": built,
         "verdict": "pass",
+        "expected": 1,
         "cases": [CASE],
         **changes,
     }
 
 
 def content(kernels: Mapping[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
-    device = {"id": "n/h", "evidence_class": "sm_90-132", "digest": OTHER, "handle": "cuda:0", "detected": {}}
+    device = {"id": "n/h", "evidence_class": "sm_90-132", "digest": OTHER, "handles": ["cuda:0"], "detected": {}}
     return {
-        "format": 1,
+        "format": 2,
         "suite": {"version": "0.1.0", "digest": OTHER},
         "created": "2026-11-30T06:00:00+00:00",
+        "seconds": 1.5,
+        "selection": {"size": "full", "plugins": [], "ops": [], "kernels": []},
         "device": {**device, **changes.pop("device", {})},
         "runtime": {"name": "cuda", "versions": {"driver": "580.1"}},
         "reach": "here",
         "via": "device",
         "distributions": {"p": "0.1.0"},
         "kernels": {KERNEL.id: record()} if kernels is None else kernels,
+        "plugins": {},
+        "waivers": [],
         **changes,
     }
 
 
 def elsewhere(kernels: Mapping[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
     given = {"reach": "elsewhere", "via": "interpreter", **changes}
-    given["device"] = {"handle": None, **given.get("device", {})}
+    given["device"] = {"handles": [], **given.get("device", {})}
     return content(kernels, **given)
 
 
@@ -405,7 +410,7 @@ def test_a_refused_bundle_opens_nothing_and_is_told(folder, tmp_path):
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("format", 2, "format: is 2; this version reads format 1"),
+        ("format", 1, "format: is 1; this version reads format 2"),
         ("format", True, "format: is True; it must be an integer"),
         ("formt", 1, "formt: unknown key; did you mean 'format'"),
         ("suite", DELETE, "suite: is missing"),
@@ -414,7 +419,7 @@ def test_a_refused_bundle_opens_nothing_and_is_told(folder, tmp_path):
         ("created", "yesterday", "created: 'yesterday' is no ISO 8601 time"),
         ("created", "2026-11-30T06:00:00", "created: '2026-11-30T06:00:00' has no time zone"),
         ("device", [], "device: is a list; it must be an object"),
-        ("device/handle", None, "device.handle: is null; what was checked here was checked on a device"),
+        ("device/handles", [], "device.handles: is empty; what was checked here was checked on a device"),
         ("device/detected", DELETE, "device.detected: is missing"),
         ("device/idd", 1, "device.idd: unknown key; did you mean 'id'"),
         ("runtime/versions/driver", 580, "runtime.versions.driver: is a number; it must be a string"),
@@ -454,11 +459,11 @@ def test_a_malformed_bundle_is_refused_naming_file_and_key(tmp_path, path, value
         (b"[]", "b.json:1: the file must be an object"),
         (b'{\n"a": 1,\n"a": 2}', "b.json: key 'a' is given twice"),
         (b'{"a": NaN}', "b.json: NaN is no JSON number"),
-        (b'{"format": 1, "digest": "' + b"0" * 64 + b'", "x": 1e999}', "x: unknown key"),
+        (b'{"format": 2, "digest": "' + b"0" * 64 + b'", "x": 1e999}', "x: unknown key"),
         (b'{"a":' * 100_000, "b.json: nested too deeply"),
         (b'{"a": "\xff"}', "b.json:1: not UTF-8"),
         (b'{"a": ' + b"9" * 10_000 + b"}", "b.json: "),
-        (b'{"format": 1', "b.json:1: not JSON"),
+        (b'{"format": 2', "b.json:1: not JSON"),
     ],
 )
 def test_what_is_not_strict_json_is_refused(tmp_path, text, message):

@@ -1,4 +1,4 @@
-"""The command group ``nbx conformance``. The only module here that imports click."""
+"""``nbx conformance run``."""
 
 from __future__ import annotations
 
@@ -12,22 +12,14 @@ from typing import Any
 import click
 
 import nbx_registry as nbx
-from nbx_conformance import runner
 from nbx_conformance.cases import SIZES
+from nbx_conformance.cli.codes import INTERRUPTED, NOT_PASSED, PASSED, USAGE
 
-NOT_PASSED = 3
-USAGE = 2
-
-_CODES = {0: 0, 1: NOT_PASSED, 2: 130, 4: USAGE, 5: NOT_PASSED}
+_CODES = {0: PASSED, 1: NOT_PASSED, 2: INTERRUPTED, 4: USAGE, 5: NOT_PASSED}
 """Exit codes of pytest, as ours: passed, failed, interrupted, wrong usage, nothing collected."""
 
 
-@click.group()
-def conformance() -> None:
-    """Check kernels against their contracts, and verify what others found."""
-
-
-@conformance.command()
+@click.command()
 @click.option("--device", default="cpu", show_default=True, help="A live handle (cuda:0) or a product (nvidia/b200).")
 @click.option("--plugin", multiple=True, help="Only kernels of this plugin; may be repeated.")
 @click.option("--op", multiple=True, help="Only kernels of this op; may be repeated.")
@@ -115,51 +107,3 @@ class _Heard:
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'s' if number != 1 else ''}"
-
-
-@conformance.command()
-@click.argument("bundle", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Plain data, for programs.")
-@click.pass_context
-def verify(context: click.Context, bundle: tuple[Path, ...], as_json: bool) -> None:
-    """Check that bundles are whole, consistent, and about what is installed here.
-
-    Exit codes: 0 all verify, 3 one does not, 2 wrong usage.
-    """
-    from nbx_conformance.verify import verify as check
-
-    registry = nbx.load()
-    cases = runner.case_table(registry)
-    found = [check(path, registry, cases) for path in bundle]
-    if as_json:
-        click.echo(json.dumps([result.to_dict() for result in found], indent=1))
-    else:
-        for result in found:
-            click.echo(f"{result.path}: {'verified (self-reported, unsigned)' if not result.code else 'NOT verified'}")
-            for label, lines in (("", result.problems), ("stale: ", result.stale), ("note: ", result.notes)):
-                for line in lines:
-                    click.echo(f"  {label}{line}")
-    context.exit(max(result.code for result in found))
-
-
-@conformance.command()
-@click.option("--json", "as_json", is_flag=True, help="Plain data, for programs.")
-@click.pass_context
-def lint(context: click.Context, as_json: bool) -> None:
-    """Check the cases of every op against its contract.
-
-    Exit codes: 0 nothing found, 3 something is wrong.
-    """
-    from nbx_conformance.lint import lint as check
-
-    registry = nbx.load()
-    table = runner.case_table(registry)
-    problems = check(table, registry.ops.values())
-    count = sum(len(table.of(op)) for op in table.ops)
-    if as_json:
-        click.echo(json.dumps({"cases": count, "ops": len(table.ops), "problems": list(problems)}, indent=1))
-    else:
-        for problem in problems:
-            click.echo(problem)
-        click.echo(f"{count} cases of {len(table.ops)} ops, {len(problems)} problems")
-    context.exit(NOT_PASSED if problems else 0)
