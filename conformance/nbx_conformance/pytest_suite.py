@@ -40,7 +40,8 @@ def suite(
     via
         ``auto`` (as far as can be reached), ``device``, ``interpreter``, ``build``, or an emulator's name.
     size
-        ``smoke``, ``full`` or ``large``. The command line has the last word: ``--nbx-device``, ``--nbx-via``, ``--nbx-size``, ...
+        ``smoke``, ``full`` or ``large``. The command line has the last word: ``--nbx-device``, ``--nbx-via``,
+        ``--nbx-size``, ...
     ops, kernels
         Only these.
     extra
