@@ -15,6 +15,7 @@ from nbx_conformance.bench import Array, Bench, Execution
 from nbx_conformance.buffers import PATTERNS, POISON, as_bytes
 from nbx_conformance.cases import Case, CaseTable
 from nbx_conformance.problem import Problem
+from nbx_conformance.representatives import Representatives
 from nbx_registry.errors import NbxError
 from nbx_registry.kernel import Kernel
 from nbx_registry.program import BoundProgram
@@ -84,6 +85,14 @@ class Site:
         if kernel.backend == "view":
             return True
         return kernel.backend == emulator.backend and bool(set(kernel.runtimes) & set(emulator.runtimes))
+
+    @cached_property
+    def _representatives(self) -> Representatives:
+        return Representatives(self.registry, self.cases, self.target)
+
+    def representative(self, kernel: Kernel, case: Case) -> bool:
+        """Whether a case stands for others of a kernel, so that what takes long is tried on it; `Representatives`."""
+        return case.id in self._representatives.of(kernel)
 
     def lags(self, bench: Bench, seconds: float) -> bool:
         """Whether a stream here can be busy while its caller goes on; tried once."""

@@ -1,0 +1,74 @@
+"""Representatives: the few cases of each kernel on which it is worth to look long."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+
+from nbx_conformance.cases import Case, CaseTable
+from nbx_conformance.problem import Problem
+from nbx_registry.errors import NbxError
+from nbx_registry.kernel import Kernel
+from nbx_registry.registry import Registry
+from nbx_registry.target import Target
+
+
+@dataclass
+class Representatives:
+    """Of each kernel, the first case of each combination of dtypes that it computes.
+
+    Only cases with elements count; those of the size ``full`` only where the kernel takes none of ``smoke``. Nothing
+    but decisions is asked for, so that every process of a run finds the same.
+    """
+
+    registry: Registry
+    cases: CaseTable
+    target: Target
+    _found: dict[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+
+    def of(self, kernel: Kernel) -> frozenset[str]:
+        """Return the ids of a kernel's representatives."""
+        found = self._found.get(kernel.id)
+        if found is None:
+            cases = self.cases.of(kernel.op, "full")
+            smoke = [case for case in cases if case.size == "smoke"]
+            found = frozenset(self._first_of_each(kernel, smoke))
+            if not found:
+                found = frozenset(self._first_of_each(kernel, [case for case in cases if case.size == "full"]))
+            self._found[kernel.id] = found
+        return found
+
+    def _first_of_each(self, kernel: Kernel, cases: list[Case]) -> Iterator[str]:
+        seen: set[Hashable] = set()
+        for case in cases:
+            if case.refuses or case.runtime not in (None, self.target.runtime_name):
+                continue
+            kind = _dtypes(case)
+            if kind not in seen and self._takes(kernel, case):
+                seen.add(kind)
+                yield case.id
+
+    def _takes(self, kernel: Kernel, case: Case) -> bool:
+        try:
+            signature = Problem(self.registry.catalog.op(case.op), case).signature
+            if any(spec.size == 0 for spec in (*case.specs(), *signature.outputs)):
+                return False
+            self.registry.programs.choose(signature, self.target, "any", kernel.id)
+        except NbxError:
+            # Whether a refusal, or a predicate that raises, is right is for the case's own trial to say.
+            return False
+        return True
+
+
+def _dtypes(case: Case) -> Hashable:
+    """Return the dtypes of each tensor, those of a list once each; of an op without tensors its attributes decide."""
+    if not case.tensors:
+        return case.attributes.get("dtype")
+    return tuple(
+        (name, tuple(dict.fromkeys(spec.dtype.name for spec in value)))
+        if isinstance(value, tuple)
+        else (name, type(value).__name__)
+        if isinstance(value, bool | int | float)
+        else (name, value.dtype.name)
+        for name, value in case.tensors.items()
+    )
