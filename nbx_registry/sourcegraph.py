@@ -147,7 +147,7 @@ class Graph:
                 return
             parent = self._module(".".join(path[:-1])) if length > 1 else None
             # A package may bind the name of a submodule to something else.
-            if parent is None or path[-1] not in parent.definitions:
+            if parent is None or path[-1] not in parent.definitions or _binds_submodule(parent, path[-1]):
                 self._whole(module, nodes, seen)
                 return
 
@@ -160,3 +160,13 @@ class Graph:
             for name, target in piece.uses(module.package).imports:
                 if name in piece.names:
                     self._import(target, (), nodes, seen)
+
+
+def _binds_submodule(package: Module, name: str) -> bool:
+    """Whether a package imports its submodule under the submodule's own name."""
+    own = (Import(package.name, name), Import(f"{package.name}.{name}", None))
+    return any(
+        bound == name and target in own
+        for piece in package.definitions[name]
+        for bound, target in piece.uses(package.package).imports
+    )

@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from nbx_conformance.cases import FOLDER
 from nbx_conformance.runner import KernelVerdict, Record
 from nbx_conformance.session import Session
 from nbx_registry import bundle, digest, jsonfile
@@ -24,6 +25,9 @@ from nbx_registry.errors import FileError, NbxError
 from nbx_registry.kernel import Kernel
 
 DISTRIBUTION: Final = "nbx-conformance"
+
+_COMPOSE: Final = "nbx_conformance.bundle:compose"
+"""Every trial, check and judgement is reached from here; commands and reports are not."""
 
 _VERDICTS: Final[Mapping[KernelVerdict, str]] = {
     "pass": "pass",
@@ -109,13 +113,10 @@ def compose(session: Session) -> tuple[dict[str, Any], list[str]]:
 
 @cache
 def suite_digest() -> str:
-    """Return a digest of the suite: its checks, as code, and its cases."""
-    folder = Path(__file__).parent
-    hasher = hashlib.sha256()
-    for file in sorted([*folder.rglob("*.py"), *folder.rglob("*.yml")]):
-        text = file.read_text("utf-8")
-        said = digest.normalise(text) if file.suffix == ".py" else text
-        hasher.update(f"{file.relative_to(folder).as_posix()}\0{said}\0".encode())
+    """Return a digest of what decides the suite's verdicts: the code that a bundle comes from, and the cases."""
+    hasher = hashlib.sha256(digest.source_digest(_COMPOSE).encode())
+    for file in sorted(FOLDER.glob("*.yml")):
+        hasher.update(f"{file.name}\0{file.read_text('utf-8')}\0".encode())
     return hasher.hexdigest()
 
 

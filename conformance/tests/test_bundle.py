@@ -13,9 +13,11 @@ from nbx_conformance import bundle, runner
 from nbx_conformance.options import Options
 from nbx_conformance.session import Session
 from nbx_conformance.verify import NOT_VERIFIED, VERIFIED, verify
+from nbx_registry import sourcetree
 from nbx_registry.errors import FileError
 from nbx_registry.hookspecs import hookimpl
 from nbx_registry.kernel import Kernel
+from nbx_registry.sourcegraph import Graph
 
 KERNEL = "nbx-host/sqrt/numpy"
 
@@ -257,3 +259,19 @@ def test_a_kernel_without_code_that_a_digest_can_name_is_left_out_by_name(tmp_pa
     assert list(written.records) == [KERNEL]
     assert len(left_out) == 1
     assert "nbx-local/sqrt/function" in left_out[0]
+
+
+def test_the_suites_digest_is_of_what_decides_a_verdict() -> None:
+    package = Path(bundle.__file__).parent
+    counted = {path.relative_to(package).as_posix() for path in _stamps("nbx_conformance.bundle:compose")}
+    assert {path.relative_to(package).as_posix() for path in package.glob("checks/*.py")} <= counted
+    assert {"runner.py", "trial.py", "bench.py", "buffers.py", "compare.py", "values.py", "cases.py"} <= counted
+    assert not {"report.py", "verify.py", "lint.py", "pytest_plugin.py"} & counted
+    assert not [path for path in counted if path.startswith("cli/")]
+
+
+def _stamps(reference: str) -> list[Path]:
+    module, _, name = reference.partition(":")
+    found = sourcetree.module(module)
+    assert found is not None
+    return list(Graph(["nbx_conformance"]).closure(found, name).stamps)

@@ -169,6 +169,15 @@ def test_code_is_followed_as_python_would(package, text, reached):
     assert (package.digest("k:bind") != before) == reached
 
 
+def test_a_package_that_imports_its_own_modules_reaches_all_of_them(package):
+    package.write("all.__init__", "from PKG.all import far\nTABLE = [m.one for m in (far,)]\n")
+    package.write("all.far", "def one():\n    return 1\n")
+    package.write("k", "from PKG.all import TABLE\ndef bind(c):\n    return TABLE[0]()\n")
+    before = package.digest("k:bind")
+    package.write("all.far", "def one():\n    return 10\n")
+    assert package.digest("k:bind") != before
+
+
 def test_a_cycle_of_modules_ends(package):
     package.write("a", "from . import b\ndef f():\n    return b.g()\n")
     package.write("b", "from . import a\ndef g():\n    return a.f()\n")
