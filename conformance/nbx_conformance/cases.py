@@ -14,7 +14,8 @@ A file holds the op's id and its workloads; a workload is a template over the li
 
 gives the cases ``awkward-f32-N63``, ``awkward-f16-N63``, and so on. A key of ``each`` may name several things that
 change together (``"M, K": [[63, 127], [1000, 129]]``). Beside ``op`` the head of a file may give ``batch`` and ``cost``
-for all its workloads; a workload that gives its own (or null) has that instead.
+for all its workloads; a workload that gives its own (or null) has that instead. ``without`` names the kinds of
+`nbx_conformance.kinds` that have no meaning for the op (or ``batch``, where it has no such axis), each with the reason.
 """
 
 from __future__ import annotations
@@ -115,43 +116,59 @@ class Case:
         return self.id
 
 
+@dataclass(frozen=True, kw_only=True)
+class CaseFile:
+    """What a case file holds: the cases of one op, and why some kinds are not among them."""
+
+    path: Path
+    op: str
+    cases: tuple[Case, ...]
+    without: Mapping[str, str]
+
+
 class CaseTable:
     """The cases of every op, by op id, from folders of case files."""
 
     def __init__(self, folders: Iterable[Path]) -> None:
-        found: dict[str, list[Case]] = {}
-        files: dict[str, Path] = {}
-        self.files: list[Path] = []
+        found: dict[str, CaseFile] = {}
         for folder in sorted(set(folders)):
             for file in sorted(folder.glob("*.yml")):
                 loaded = load(file)
-                self.files.append(file)
-                if loaded and loaded[0].op in files:
-                    raise DuplicateError(f"{file} and {files[loaded[0].op]} both hold the cases of {loaded[0].op}")
-                for case in loaded:
-                    files[case.op] = file
-                    found.setdefault(case.op, []).append(case)
-        self._cases = {op: tuple(cases) for op, cases in found.items()}
+                if loaded.op in found:
+                    raise DuplicateError(f"{file} and {found[loaded.op].path} both hold the cases of {loaded.op}")
+                found[loaded.op] = loaded
+        self.files = [file.path for file in found.values()]
+        self._found = found
 
     @property
     def ops(self) -> frozenset[str]:
         """Ids of the ops that have cases."""
-        return frozenset(self._cases)
+        return frozenset(self._found)
 
     def of(self, op: str, size: Size = "full") -> tuple[Case, ...]:
         """Return the cases of an op up to a size. Raises `FileError` where it has none."""
-        cases = self._cases.get(op)
-        if cases is None:
+        return tuple(case for case in self._file(op).cases if SIZES.index(case.size) <= SIZES.index(size))
+
+    def without(self, op: str) -> Mapping[str, str]:
+        """Return why an op has no cases of some kinds, by kind. Raises `FileError` where it has no cases at all."""
+        return self._file(op).without
+
+    def _file(self, op: str) -> CaseFile:
+        found = self._found.get(op)
+        if found is None:
             raise FileError(
-                f"op {op} has no conformance cases{nearest(op, self._cases)}; "
+                f"op {op} has no conformance cases{nearest(op, self._found)}; "
                 "a plugin that brings an op brings cases for it: nbx_register_cases"
             )
-        return tuple(case for case in cases if SIZES.index(case.size) <= SIZES.index(size))
+        return found
 
 
-def load(file: Path) -> tuple[Case, ...]:
+_HEAD: Final = frozenset({"op", "batch", "cost", "without", "workloads"})
+
+
+def load(file: Path) -> CaseFile:
     """Read one case file. Raises `FileError` naming file, workload and what is wrong."""
-    head = _mapping(yamlfile.load(file), f"{file}", {"op", "batch", "cost", "workloads"}, {"op", "workloads"})
+    head = _mapping(yamlfile.load(file), f"{file}", _HEAD, {"op", "workloads"})
     op = head["op"]
     if not isinstance(op, str) or not re.fullmatch(r"(\w+::)?\w+@[0-9]+", op):
         raise FileError(f"{file}: op {op!r} must be an op's id with its version, like softmax@1")
@@ -168,7 +185,8 @@ def load(file: Path) -> tuple[Case, ...]:
             cases.append(case)
     if not cases:
         raise FileError(f"{file} holds no cases")
-    return tuple(cases)
+    without = _mapping(head.get("without", {}), f"{file}: without")
+    return CaseFile(path=file, op=op, cases=tuple(cases), without={k: str(v or "") for k, v in without.items()})
 
 
 _KEYS: Final = frozenset(

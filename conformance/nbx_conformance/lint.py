@@ -1,14 +1,15 @@
-"""The linter of cases: every op has them, every case fits its op's contract, every strategy its tensor's dtype."""
+"""The linter of cases: every op has them, of every kind that applies to it, and every case fits its op's contract."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from nbx_conformance import values
-from nbx_conformance.cases import Case, CaseTable
+from nbx_conformance import kinds, values
+from nbx_conformance.cases import COSTS, Case, CaseTable
 from nbx_conformance.problem import Problem
-from nbx_registry.errors import FileError, NbxError, SignatureError, nearest
-from nbx_registry.op import Op
+from nbx_registry import expr
+from nbx_registry.errors import ExpressionError, FileError, NbxError, SignatureError, nearest
+from nbx_registry.op import Op, Signature
 from nbx_registry.spec import TensorSpec
 
 SMOKE_ELEMENTS = 2**21
@@ -23,8 +24,9 @@ def lint(table: CaseTable, ops: Iterable[Op]) -> list[str]:
         if identifier not in table.ops:
             problems.append(f"op {identifier} has no conformance cases")
             continue
-        cases = table.of(identifier)
+        cases = table.of(identifier, "large")
         problems += _of_op(op, cases)
+        problems += _of_kinds(op, cases, table.without(identifier))
         for case in cases:
             problems += (f"{identifier}: case {case.id}: {problem}" for problem in _of_case(op, case))
     return problems
@@ -48,6 +50,47 @@ def _of_op(op: Op, cases: Iterable[Case]) -> Iterator[str]:
     for attribute in op.attributes:
         if not any(attribute.name in case.attributes for case in computed):
             yield f"{op.id}: no case gives the attribute {attribute.name!r}"
+    for field in COSTS:
+        without = [case.id for case in computed if field not in case.cost]
+        if without:
+            yield f"{op.id}: no closed form of {field} in {len(without)} cases, {without[0]} first: give 'cost'"
+
+
+def _of_kinds(op: Op, cases: Sequence[Case], without: Mapping[str, str]) -> Iterator[str]:
+    known = kinds.vocabulary()
+    covered: set[str] = set()
+    for case in cases:
+        covered |= kinds.of_case(op, case, _signature(op, case))
+        for name in case.kinds:
+            if name not in known:
+                yield f"{op.id}: case {case.id}: {name!r} is no kind{nearest(name, known)}"
+            elif known[name].derived:
+                yield f"{op.id}: case {case.id}: the kind {name!r} is not written: a case shows it by itself"
+            elif not known[name].applies_to(op):
+                yield f"{op.id}: case {case.id}: the kind {name!r} does not apply to this op: {kinds.FILE.name}"
+            elif not known[name].counts(case):
+                yield f"{op.id}: case {case.id}: the kind {name!r} takes cases that are {known[name].outcome}"
+    for name, kind in known.items():
+        if kind.applies_to(op) and name not in covered and name not in without:
+            yield f"{op.id}: no case of the kind {name!r} ({kind.means}), and no reason under 'without'"
+    if "batch" not in without and not any(case.batch for case in cases):
+        yield f"{op.id}: no case gives 'batch', and no reason under 'without'"
+    for name, reason in without.items():
+        if name != "batch" and name not in known:
+            yield f"{op.id}: without {name!r}, which is no kind{nearest(name, known)}"
+        elif not reason.strip():
+            yield f"{op.id}: without {name!r}, and no reason"
+        elif name in covered or (name == "batch" and any(case.batch for case in cases)):
+            yield f"{op.id}: without {name!r}, but cases have it"
+        elif name != "batch" and not known[name].applies_to(op):
+            yield f"{op.id}: without {name!r}, which does not apply to it in the first place"
+
+
+def _signature(op: Op, case: Case) -> Signature | None:
+    try:
+        return Problem(op, case).signature
+    except NbxError:
+        return None
 
 
 def _of_case(op: Op, case: Case) -> Iterator[str]:
@@ -67,11 +110,34 @@ def _of_case(op: Op, case: Case) -> Iterator[str]:
     except NbxError as error:
         yield f"{error}"
         return
+    if case.size == "large" and case.refuses is None:
+        yield from _of_large(case, outputs)
+    if case.refuses is None:
+        yield from _of_cost(problem)
     if case.refuses is not None and case.runtime is None:
         yield f"is to be refused as {case.refuses}, but fits the contract, with outputs {list(map(str, outputs))}"
     for name, spec in case.tensors.items():
         if isinstance(spec, TensorSpec):
             yield from _of_values(case, name, spec)
+
+
+def _of_large(case: Case, outputs: Sequence[TensorSpec]) -> Iterator[str]:
+    largest = max((spec.size for spec in (*case.specs(), *outputs)), default=0)
+    if largest <= kinds.MANY:
+        yield f"a large case whose largest tensor has {largest} elements; it must have more than 2^31, or make it full"
+
+
+def _of_cost(problem: Problem) -> Iterator[str]:
+    cost = problem.op.cost(problem.signature)
+    for name, text in problem.case.cost.items():
+        declared = getattr(cost, name)
+        try:
+            closed = expr.parse(text).evaluate(problem.signature.value)
+        except ExpressionError as error:
+            yield f"the closed form of {name} cannot be computed: {error}"
+            continue
+        if closed != declared:
+            yield f"{name} is {declared} by the contract, and {closed} by the closed form {text!r}"
 
 
 def _of_values(case: Case, name: str, spec: TensorSpec) -> Iterator[str]:

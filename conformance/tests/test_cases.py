@@ -30,7 +30,7 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_a_workload_is_a_template_over_its_lists(tmp_path: Path) -> None:
-    cases = load(written(tmp_path, HEAD + WORKLOAD))
+    cases = load(written(tmp_path, HEAD + WORKLOAD)).cases
     assert [case.id for case in cases][:3] == ["some-f32-N1-a2-b3", "some-f32-N1-a5-b7", "some-f32-N63-a2-b3"]
     assert len(cases) == 8
     last = cases[-1]
