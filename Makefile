@@ -12,7 +12,7 @@ manifests = pyproject.toml $(wildcard */pyproject.toml) $(wildcard plugins/*/pyp
 members = devices conformance examples plugins/nbx-triton plugins/nbx-cuda plugins/nbx-sdm
 editable = $(foreach member,$(1),-e ./$(member))
 
-.PHONY: help demo test lint fuzz docs clean
+.PHONY: help demo test lint fuzz docs matrix clean
 
 help:
 	@echo "make demo    run the demonstration"
@@ -20,6 +20,7 @@ help:
 	@echo "make lint    formatting, lint, types, the direction of imports"
 	@echo "make fuzz    compare a million dispatches with the rules of selection"
 	@echo "make docs    build the site into build/site"
+	@echo "make matrix  write docs/support-matrix.md from the bundles that are shipped"
 	@echo "make clean   remove the virtual environment and what was built"
 
 # The host's rates, for the floors, are measured into the virtual environment: the user's own files stay as they are.
@@ -42,6 +43,9 @@ fuzz: $(VENV)/.test
 
 docs: $(VENV)/.test
 	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --quiet
+
+matrix: $(VENV)/.test
+	$(bin)/nbx conformance report --markdown docs/support-matrix.md $(wildcard nbx_registry/host/evidence/*.json plugins/*/nbx_*/evidence/*.json)
 
 clean:
 	rm -rf $(VENV) dist build

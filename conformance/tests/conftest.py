@@ -13,6 +13,9 @@ from nbx_conformance.options import Options
 from nbx_conformance.runner import Record
 from nbx_conformance.session import Session
 
+# Helpers beside the tests.
+sys.path.append(str(Path(__file__).parent))
+
 SIMULATION = Path(__file__).parents[2] / "tests" / "plugins" / "nbx-simulated"
 
 if SIMULATION.is_dir():

@@ -1,0 +1,61 @@
+"""``nbx conformance report``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+import nbx_registry as nbx
+from nbx_conformance.cli.codes import NOT_PASSED, PASSED, USAGE
+
+
+@click.command()
+@click.argument("bundle", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a page that needs nothing else.")
+@click.option("--markdown", type=click.Path(dir_okay=False, path_type=Path), help="Write the support matrix alone.")
+@click.pass_context
+def report(context: click.Context, bundle: tuple[Path, ...], html: Path | None, markdown: Path | None) -> None:
+    """Show what bundles say: the support matrix, error profiles, and how to see each failure again.
+
+    Exit codes: 0 written, whatever the bundles say; 3 a bundle is malformed or was changed; 2 wrong usage.
+    """
+    from nbx_conformance import matrix as matrices
+
+    if html is None and markdown is None:
+        click.echo("error: say what to write: --html OUT, --markdown OUT, or both", err=True)
+        context.exit(USAGE)
+    try:
+        matrix = matrices.gather(bundle)
+    except nbx.NbxError as error:
+        click.echo(f"error: {error}", err=True)
+        context.exit(NOT_PASSED)
+    if html is not None:
+        from nbx_conformance.page import page
+
+        html.write_text(page(matrix, _verified(bundle)), "utf-8")
+        click.echo(f"written to {html}")
+    if markdown is not None:
+        markdown.write_text(matrices.markdown(matrix), "utf-8")
+        click.echo(f"written to {markdown}")
+    context.exit(PASSED)
+
+
+def _verified(paths: Sequence[Path]) -> dict[str, Sequence[str]]:
+    from nbx_conformance import runner
+    from nbx_conformance.verify import verify
+
+    registry = nbx.load()
+    cases = runner.case_table(registry)
+    found = [verify(path, registry, cases) for path in paths]
+    return {
+        result.bundle.digest: (
+            "verified (self-reported, unsigned)" if not result.code else "NOT verified",
+            *result.problems,
+            *(f"stale: {line}" for line in result.stale),
+            *(f"note: {line}" for line in result.notes),
+        )
+        for result in found
+        if result.bundle is not None
+    }
