@@ -13,9 +13,10 @@ A file holds the op's id and its workloads; a workload is a template over the li
         values: {x: normal}
 
 gives the cases ``awkward-f32-N63``, ``awkward-f16-N63``, and so on. A key of ``each`` may name several things that
-change together (``"M, K": [[63, 127], [1000, 129]]``). Beside ``op`` the head of a file may give ``batch`` and ``cost``
-for all its workloads; a workload that gives its own (or null) has that instead. ``without`` names the kinds of
-`nbx_conformance.kinds` that have no meaning for the op (or ``batch``, where it has no such axis), each with the reason.
+change together (``"M, K": [[63, 127], [1000, 129]]``). Beside ``op`` the head of a file may give ``batch``, ``part``
+and ``cost`` for all its workloads; a workload that gives its own (or null) has that instead. ``without`` names the
+kinds of `nbx_conformance.kinds` that have no meaning for the op (or ``batch``, where it has no such axis), each with
+the reason.
 """
 
 from __future__ import annotations
@@ -75,6 +76,9 @@ class Case:
     batch
         By parameter and output, the axis along which the op treats what lies there independently, so that a part of the
         inputs gives that part of the outputs. Tensors not named are shared by all parts.
+    part
+        By attribute, what a part is given instead: an expression over ``first`` and ``count``, the part's first index
+        and how many it has, and what the whole's axes, attributes and tensors are; or a list of such.
     cost
         By field of `nbx_registry.cost.Cost`, its closed form: an expression over axes, attributes and tensors.
     """
@@ -92,6 +96,7 @@ class Case:
     runtime: str | None = None
     kinds: tuple[str, ...] = ()
     batch: Mapping[str, int] = field(default_factory=dict[str, int])
+    part: Mapping[str, Any] = field(default_factory=dict[str, Any])
     cost: Mapping[str, str] = field(default_factory=dict[str, str])
     file: Path = field(default=Path(), compare=False)
 
@@ -163,7 +168,7 @@ class CaseTable:
         return found
 
 
-_HEAD: Final = frozenset({"op", "batch", "cost", "without", "workloads"})
+_HEAD: Final = frozenset({"op", "batch", "part", "cost", "without", "workloads"})
 
 
 def load(file: Path) -> CaseFile:
@@ -177,7 +182,7 @@ def load(file: Path) -> CaseFile:
     cases: list[Case] = []
     seen: set[str] = set()
     for number, workload in enumerate(cast("list[Any]", head["workloads"])):
-        shared = {key: head[key] for key in ("batch", "cost") if key in head}
+        shared = {key: head[key] for key in ("batch", "part", "cost") if key in head}
         for case in _expand(op, shared, workload, file, number):
             if case.id in seen:
                 raise FileError(f"{file}: case {case.id!r} occurs twice; give one of the workloads another name")
@@ -192,7 +197,7 @@ def load(file: Path) -> CaseFile:
 _KEYS: Final = frozenset(
     (
         *("name", "from", "size", "each", "tensors", "attributes", "layouts", "values", "seed", "refuses", "says"),
-        *("runtime", "kinds", "batch", "cost"),
+        *("runtime", "kinds", "batch", "part", "cost"),
     )
 )
 
@@ -252,6 +257,7 @@ def _case(op: str, identifier: str, content: dict[str, Any], file: Path, where: 
         runtime=content.get("runtime"),
         kinds=tuple(map(str, _list(content.get("kinds")))),
         batch=_axes(content.get("batch"), f"{where}: batch"),
+        part=_mapping(content.get("part") or {}, f"{where}: part"),
         cost={k: str(v) for k, v in _mapping(content.get("cost") or {}, f"{where}: cost", COSTS).items()},
         file=file,
     )
