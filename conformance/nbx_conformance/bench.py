@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,16 +68,15 @@ class Bench:
     def run(self, inputs: Mapping[str, Value], *, guard: int = PATTERNS[0], poison: int = POISON[0]) -> Execution:
         """Run on the default stream, over bands, gaps and poison of the given bytes."""
         stream = self.runtime.default_stream(self.index)
-        self._prepare(inputs, guard, poison)
-        for buffer in self.buffers.values():
-            buffer.upload(stream)
+        self.prepare(inputs, guard=guard, poison=poison)
+        self.upload(stream)
         self.runtime.synchronize(self.index)
         before = self.runtime.memory(self.index)
-        self._launch(stream)
+        self.launch(self.operands(), stream)
         self.runtime.synchronize(self.index)
         after = self.runtime.memory(self.index)
         counted = (after.allocations - before.allocations, after.allocated_bytes - before.allocated_bytes)
-        return self._read(stream, counted)
+        return self.read(stream, counted)
 
     def lags(self, seconds: float) -> bool:
         """Whether a stream of the runtime can be busy while its caller goes on: whether there is a behind to run in."""
@@ -98,13 +97,12 @@ class Bench:
         default = self.runtime.default_stream(self.index)
         # What arrives later waits in memory of its own: a copy from there is enqueued, one from the host may block.
         staged = {name: self._stage(buffer) for name, buffer in self.buffers.items()}
-        self._prepare(inputs, PATTERNS[0], POISON[0])
+        self.prepare(inputs)
         for name, buffer in self.buffers.items():
             staged[name].write(buffer.image, default)
-        self._prepare(stale, PATTERNS[0], POISON[0])
-        for buffer in self.buffers.values():
-            buffer.upload(default)
-        self._prepare(inputs, PATTERNS[0], POISON[0])
+        self.prepare(stale)
+        self.upload(default)
+        self.prepare(inputs)
         self.runtime.synchronize(self.index)
         began = time.perf_counter()
         self.runtime.delay(self.index, stream, seconds)
@@ -112,15 +110,16 @@ class Bench:
             buffer = self.buffers.get(slot.name)
             if buffer is not None and slot.kind == "input":
                 self.runtime.copy(self.index, buffer.memory.address, staged[slot.name].address, buffer.nbytes, stream)
-        self._launch(stream)
+        self.launch(self.operands(), stream)
         enqueued = time.perf_counter() - began
         stream.synchronize()
-        return self._read(stream, (0, 0)) if enqueued < seconds else None
+        return self.read(stream) if enqueued < seconds else None
 
     def _stage(self, buffer: GuardedBuffer) -> DeviceMemory:
         return DeviceMemory(self.runtime, self.index, buffer.nbytes)
 
-    def _prepare(self, inputs: Mapping[str, Value], guard: int, poison: int) -> None:
+    def prepare(self, inputs: Mapping[str, Value], *, guard: int = PATTERNS[0], poison: int = POISON[0]) -> None:
+        """Compose the image of every buffer, and take in the scalars."""
         for slot in self.slots:
             value = inputs.get(slot.name)
             buffer = self.buffers.get(slot.name)
@@ -133,20 +132,30 @@ class Bench:
             else:
                 buffer.prepare(None, guard=guard, poison=poison)
 
-    def _launch(self, stream: Stream) -> None:
+    def upload(self, stream: Stream) -> None:
+        """Write every buffer's image to its memory, in stream order."""
+        for buffer in self.buffers.values():
+            buffer.upload(stream)
+
+    def operands(self) -> list[Any]:
+        """Return what the program is given: the buffers, and the scalars as last prepared. A view is given nothing."""
         bound = self.bound
         if bound.program is None:
-            return
+            return []
         arguments = [self._operand(slot) for slot in self.slots if slot.kind != "workspace"]
-        workspace = [_Scratch(self.buffers[slot.name]) for slot in bound.workspace]
-        operands = bound.operands(arguments, workspace)
-        bound.program.run(operands, stream.handle)
+        return bound.operands(arguments, [_Scratch(self.buffers[slot.name]) for slot in bound.workspace])
+
+    def launch(self, operands: Sequence[Any], stream: Stream) -> None:
+        """Enqueue the program, if there is one."""
+        if self.bound.program is not None:
+            self.bound.program.run(operands, stream.handle)
 
     def _operand(self, slot: Slot) -> Any:
         buffer = self.buffers.get(slot.name)
         return self._scalars[slot.name] if buffer is None else buffer.operand()
 
-    def _read(self, stream: Stream, counted: tuple[int, int]) -> Execution:
+    def read(self, stream: Stream, counted: tuple[int, int] = (0, 0)) -> Execution:
+        """Return what every buffer holds, complete on return, beside its image."""
         contents = {name: buffer.download(stream) for name, buffer in self.buffers.items()}
         signature = self.bound.signature
         view = self.bound.view
