@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from nbx_conformance import kinds, values
 from nbx_conformance.cases import COSTS, Case, CaseTable
+from nbx_conformance.checks import cost
 from nbx_conformance.problem import Problem
-from nbx_registry import expr
-from nbx_registry.errors import ExpressionError, FileError, NbxError, SignatureError, nearest
+from nbx_registry.errors import FileError, NbxError, SignatureError, nearest
 from nbx_registry.op import Op, Signature
 from nbx_registry.spec import TensorSpec
 
@@ -113,7 +113,7 @@ def _of_case(op: Op, case: Case) -> Iterator[str]:
     if case.size == "large" and case.refuses is None:
         yield from _of_large(case, outputs)
     if case.refuses is None:
-        yield from _of_cost(problem)
+        yield from cost.differences(problem)
     if case.refuses is not None and case.runtime is None:
         yield f"is to be refused as {case.refuses}, but fits the contract, with outputs {list(map(str, outputs))}"
     for name, spec in case.tensors.items():
@@ -125,19 +125,6 @@ def _of_large(case: Case, outputs: Sequence[TensorSpec]) -> Iterator[str]:
     largest = max((spec.size for spec in (*case.specs(), *outputs)), default=0)
     if largest <= kinds.MANY:
         yield f"a large case whose largest tensor has {largest} elements; it must have more than 2^31, or make it full"
-
-
-def _of_cost(problem: Problem) -> Iterator[str]:
-    cost = problem.op.cost(problem.signature)
-    for name, text in problem.case.cost.items():
-        declared = getattr(cost, name)
-        try:
-            closed = expr.parse(text).evaluate(problem.signature.value)
-        except ExpressionError as error:
-            yield f"the closed form of {name} cannot be computed: {error}"
-            continue
-        if closed != declared:
-            yield f"{name} is {declared} by the contract, and {closed} by the closed form {text!r}"
 
 
 def _of_values(case: Case, name: str, spec: TensorSpec) -> Iterator[str]:

@@ -9,6 +9,7 @@ from nbx_conformance.checks import (
     aliasing,
     allocation,
     built,
+    cost,
     determinism,
     fresh,
     guards,
@@ -27,7 +28,20 @@ Check = Callable[[Trial], "Outcome | None"]
 
 CHECKS: Final[dict[str, Check]] = {
     module.NAME: module.check
-    for module in (numbers, special, poison, guards, inputs, in_place, fresh, determinism, stream, allocation, aliasing)
+    for module in (
+        numbers,
+        special,
+        poison,
+        guards,
+        inputs,
+        in_place,
+        fresh,
+        determinism,
+        stream,
+        allocation,
+        aliasing,
+        cost,
+    )
 }
 
 NAMES: Final[tuple[str, ...]] = (*CHECKS, refusals.NAME, built.NAME)
