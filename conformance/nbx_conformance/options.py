@@ -18,6 +18,12 @@ class Options:
         How to reach it; `nbx_conformance.route.VIAS`, or an emulator's name.
     size
         ``smoke``, ``full`` or ``large``.
+    keyword
+        What pytest's ``-k`` was given: only trials whose id matches.
+    shard
+        Part and number of parts, ``(2, 3)``: only the cases of that part; `nbx_conformance.shards`.
+    isolated
+        Whether trials run in a process of their own, so that one that ends its process is a record.
     extra
         Plugin objects of this process, beside the installed ones. They do not reach a process of its own.
     """
@@ -28,7 +34,15 @@ class Options:
     plugins: tuple[str, ...] = ()
     ops: tuple[str, ...] = ()
     kernels: tuple[str, ...] = ()
+    keyword: str | None = None
+    shard: tuple[int, int] | None = None
+    isolated: bool = False
     extra: tuple[Any, ...] = field(default=(), hash=False)
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether kernels are not tried on all their cases."""
+        return self.keyword is not None or self.shard is not None
 
     def selection(self) -> dict[str, Any]:
         """Return what of the registry is asked for, as a bundle states it."""
@@ -37,4 +51,6 @@ class Options:
             "plugins": list(self.plugins),
             "ops": list(self.ops),
             "kernels": list(self.kernels),
+            "keyword": self.keyword,
+            "shards": None if self.shard is None else {"of": self.shard[1], "parts": [self.shard[0]]},
         }

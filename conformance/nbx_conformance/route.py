@@ -29,6 +29,8 @@ class Route:
         Why not more, in words; empty where numbers are checked on the device itself.
     environment
         Environment variables that the process needs; where they are not set, trials go to a process of their own.
+    handles
+        Of the devices here among which processes can share a run; `target` is one of them.
     """
 
     target: Target
@@ -36,6 +38,7 @@ class Route:
     via: str
     why: str = ""
     environment: Mapping[str, str] | None = None
+    handles: tuple[str, ...] = ()
 
     @property
     def apart(self) -> bool:
@@ -52,15 +55,18 @@ class Route:
         return f"{self.target}, {how}"
 
 
-def find(registry: Registry, device: str, via: str = "auto") -> Route:
+def find(registry: Registry, device: str, via: str = "auto", slot: int = 0) -> Route:
     """Return the route to a device: as asked for, or as far as it goes.
 
     Parameters
     ----------
     device
-        A live handle (``cpu``, ``cuda:0``) or a product (``nvidia/h200-sxm``), which may be absent.
+        A live handle (``cpu``, ``cuda:0``), a product (``nvidia/h200-sxm``), which may be absent, or a runtime
+        (``cuda``): the product of its first device.
     via
         One of `VIAS`, or an emulator's name.
+    slot
+        The number of this process among those that share a run: they are dealt out over the devices of the product.
 
     Raises
     ------
@@ -73,9 +79,10 @@ def find(registry: Registry, device: str, via: str = "auto") -> Route:
     if via not in VIAS and via not in emulators:
         raise UnknownName.of("route", via, [*VIAS, *emulators], "routes are " + ", ".join([*VIAS, *emulators]))
     target = registry.target(device)
-    live, why = _live(registry, target)
+    present, why = _present(registry, target, shared=device == target.runtime_name or "/" in device)
+    live = present[slot % len(present)] if present else None
     if via in ("auto", "device") and live is not None:
-        return Route(live, "here", "device")
+        return Route(live, "here", "device", handles=tuple(found.name for found in present))
     if via == "device":
         raise NbxError(f"{device} is not here: {why}; leave out --via device to reach as far as can be")
     if target.device is None:
@@ -99,17 +106,19 @@ def find(registry: Registry, device: str, via: str = "auto") -> Route:
     return Route(target, "built", "build", why if via == "auto" else why or "asked for build")
 
 
-def _live(registry: Registry, target: Target) -> tuple[Target | None, str]:
-    """Return the live target that a name means, or why there is none."""
-    if target.live is not None:
-        return (target, "") if target.device is not None else (None, target.why)
+def _present(registry: Registry, target: Target, *, shared: bool) -> tuple[list[Target], str]:
+    """Return the live targets that a name means, or why there is none.
+
+    ``shared``: all that are the same product, not the one that was named.
+    """
+    if target.live is not None and (target.device is None or not shared):
+        return ([target], "") if target.device is not None else ([], target.why)
     if target.why:
-        return None, target.why
+        return [], target.why
     if target.runtime_name not in registry.catalog.runtimes:
-        return None, f"no runtime {target.runtime_name!r} is installed"
+        return [], f"no runtime {target.runtime_name!r} is installed"
     runtime = registry.runtime(target.runtime_name)
-    for live in runtime.devices():
-        found = registry.target(live.handle)
-        if found.device is not None and target.device is not None and found.device.id == target.device.id:
-            return found, ""
-    return None, runtime.why_absent() or f"no device of this machine is a {target.name}"
+    devices = [registry.target(live.handle) for live in runtime.devices()]
+    assert target.device is not None
+    present = [found for found in devices if found.device is not None and found.device.id == target.device.id]
+    return present, "" if present else runtime.why_absent() or f"no device of this machine is a {target.name}"

@@ -10,9 +10,10 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from nbx_conformance.cases import FOLDER, Case, CaseTable, Size
-from nbx_conformance.checks import CHECKS, built, refusals
+from nbx_conformance.checks import CHECKS, built, numbers, refusals
 from nbx_conformance.checks.judge import judge
 from nbx_conformance.trial import Outcome, Site, Trial, Verdict, message
+from nbx_registry.choice import Choice
 from nbx_registry.errors import NbxError, PluginFault, Refused
 from nbx_registry.kernel import Kernel
 from nbx_registry.registry import Registry
@@ -75,6 +76,8 @@ class Record:
     """The device it ran on, where it ran on one."""
     view: bool = False
     """Whether the answer was a view, so that nothing was launched."""
+    parts: Sequence[str] = ()
+    """The kernels that ran within a composite."""
 
 
 def case_table(registry: Registry) -> CaseTable:
@@ -144,6 +147,7 @@ def _execute(site: Site, item: Item) -> Record:
         built=_built(trial) if not item.case.refuses else (),
         handle=site.target.live.handle if site.reach == "here" and site.target.live is not None else None,
         view=measured and trial.bound.view is not None,
+        parts=_parts(trial.bound.choice) if measured else (),
     )
 
 
@@ -160,12 +164,15 @@ def _outcomes(trial: Trial) -> Iterable[Outcome]:
         yield refusals.of_contract(trial)
         return
     try:
-        _ = trial.bound
+        ran = trial.bound.choice.kernel.id
     except Refused as refused:
         yield refusals.of_kernel(trial, refused)
         return
     except PluginFault as fault:
         yield Outcome(refusals.NAME, "error", f"{message(fault)}; what a kernel cannot take it refuses by a condition")
+        return
+    if ran != trial.kernel.id:
+        yield Outcome(numbers.NAME, "error", f"{ran} ran in the place of {trial.kernel.id}")
         return
     if trial.site.reach == "built":
         yield built.check(trial)
@@ -178,6 +185,11 @@ def _outcomes(trial: Trial) -> Iterable[Outcome]:
             return
         if outcome is not None:
             yield outcome
+
+
+def _parts(choice: Choice) -> Sequence[str]:
+    """Return the ids of the kernels that a composite's steps chose, those within them too."""
+    return sorted({part.kernel.id for part in choice.parts}.union(*map(_parts, choice.parts)))
 
 
 def _built(trial: Trial) -> Sequence[Mapping[str, Any]]:
