@@ -32,6 +32,12 @@ CASE_VERDICTS: tuple[str, ...] = ("pass", "refused", "waived", "fail", "error")
 """What came out for a case: its checks passed; it is refused as specified; a check failed, which a waiver expects; a
 check failed; the kernel raised."""
 
+_RECORD_KEYS = (
+    *("op", "op_digest", "kernel_digest", "backend", "toolkit", "built", "verdict", "expected", "cases"),
+    # Of a composite: the kernels that ran within it.
+    "parts",
+)
+
 _CASE_KEYS = frozenset(
     ("case", "check", "verdict", "profile", "seed", "output_digest", "seconds", "reason", "handle", "cold", "waiver")
 )
@@ -266,10 +272,12 @@ def write(path: Path, data: Mapping[str, Any]) -> Bundle:
 
 
 def _record(kernel: str, reader: Reader, reach: Reach) -> Record:
-    reader.known("op", "op_digest", "kernel_digest", "backend", "toolkit", "built", "verdict", "expected", "cases")
+    reader.known(*_RECORD_KEYS)
     verdict = reader.choice("verdict", VERDICTS)
     if (verdict == "built" and reach != "built") or (verdict == "pass" and reach == "built"):
         reader.refuse("verdict", f"is {verdict!r} in a bundle whose reach is {reach!r}")
+    if "parts" in reader.data:
+        reader.names("parts")
     cases = reader.objects("cases")
     failed = ""
     passed = 0
