@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nbx_conformance.cases import FOLDER
-from nbx_conformance.runner import KernelVerdict, Record
+from nbx_conformance.runner import KernelVerdict, Record, verdict_of
 from nbx_conformance.session import Session
 from nbx_registry import bundle, digest, jsonfile
 from nbx_registry.bundle import Bundle
@@ -45,12 +45,16 @@ def write(session: Session, path: Path) -> tuple[Bundle, list[str]]:
     data, left_out = compose(session)
     content = seal(data)
     found = bundle.parse(content, path)
+    replace(path, content)
+    return found, left_out
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Write a file as a whole: a reader sees the old one or the new."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # A reader sees the old file or the new one.
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     unfinished.write_bytes(content)
     unfinished.replace(path)
-    return found, left_out
 
 
 def seal(data: Mapping[str, Any]) -> bytes:
@@ -67,48 +71,66 @@ def canonical(data: Mapping[str, Any]) -> bytes:
 def compose(session: Session) -> tuple[dict[str, Any], list[str]]:
     """Return what a session found as plain data, unsealed, and which kernels are not in it and why."""
     catalog = session.registry.catalog
-    verdicts = session.verdicts()
-    expected = Counter(item.kernel.id for item in session.items)
+    expected = Counter(item.kernel.id for item in session.whole)
     kernels: dict[str, dict[str, Any]] = {}
     left_out: list[str] = []
     for kernel, records in session.by_kernel().items():
-        # What a kernel for other devices refuses here says nothing about it.
-        if verdicts[kernel] == "elsewhere":
+        said = stated(records, expected[kernel], session.site.reach)
+        # What a kernel for other devices refuses here says nothing about it; of a shard's, others may say more.
+        if said is None and session.options.shard is None:
             continue
         try:
-            kernels[kernel] = _kernel(session, catalog.kernel(kernel), records, verdicts[kernel], expected[kernel])
+            kernels[kernel] = _kernel(session, catalog.kernel(kernel), records, said or "incomplete", expected[kernel])
         except NbxError as error:
             left_out.append(f"{kernel}: {error}")
     if not kernels:
         raise FileError("; ".join(["nothing was measured that a bundle could hold", *left_out]))
-    device = session.site.target.device
-    assert device is not None
+    found = about(session, kernels)
     live = session.site.target.live if session.site.reach == "here" else None
-    owners = {catalog.plugins[catalog.owners[kernel]].distribution for kernel in kernels}
-    backends = {catalog.kernel(kernel).backend for kernel in kernels} & catalog.backends.keys()
-    toolkits = {catalog.backends[backend].distribution for backend in backends}
+    found["device"] |= {
+        "handles": [] if live is None else session.handles(),
+        "detected": {} if live is None else {key: _plain(value) for key, value in sorted(live.detected.items())},
+    }
     data: dict[str, Any] = {
+        **found,
         "format": bundle.FORMAT,
-        "suite": {"version": importlib.metadata.version(DISTRIBUTION), "digest": suite_digest()},
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round(session.seconds, 1),
-        "selection": session.options.selection(),
-        "device": {
-            "id": device.id,
-            "evidence_class": device.evidence_class,
-            "digest": device.digest,
-            "handles": [] if live is None else session.handles(),
-            "detected": {} if live is None else {key: _plain(value) for key, value in sorted(live.detected.items())},
-        },
-        "runtime": {"name": session.site.target.runtime_name, "versions": dict(session.versions())},
-        "reach": session.site.reach,
-        "via": session.site.via,
-        "distributions": _versions({"nbx-registry", DISTRIBUTION, "nbx-devices", *owners, *toolkits}),
         "kernels": kernels,
         "plugins": {},
         "waivers": [],
     }
     return data, left_out
+
+
+def about(session: Session, kernels: Iterable[str]) -> dict[str, Any]:
+    """Return what a run of these kernels rests on: parts of one run have it in common."""
+    catalog = session.registry.catalog
+    device = session.site.target.device
+    assert device is not None
+    owners = {catalog.plugins[catalog.owners[kernel]].distribution for kernel in kernels}
+    backends = {catalog.kernel(kernel).backend for kernel in kernels} & catalog.backends.keys()
+    toolkits = {catalog.backends[backend].distribution for backend in backends}
+    return {
+        "suite": {"version": importlib.metadata.version(DISTRIBUTION), "digest": suite_digest()},
+        "selection": session.options.selection(),
+        "device": {"id": device.id, "evidence_class": device.evidence_class, "digest": device.digest},
+        "runtime": {"name": session.site.target.runtime_name, "versions": dict(session.versions)},
+        "reach": session.site.reach,
+        "via": session.site.via,
+        "distributions": _versions({"nbx-registry", DISTRIBUTION, "nbx-devices", *owners, *toolkits}),
+    }
+
+
+def stated(records: Sequence[Record], expected: int, reach: str) -> str | None:
+    """Return what a bundle says of a kernel; None where it is for other devices, as it says."""
+    found = verdict_of(records)
+    if found == "elsewhere":
+        return None
+    said = _VERDICTS[found]
+    if said == "pass" and len(records) < expected:
+        return "incomplete"
+    return "built" if said == "pass" and reach == "built" else said
 
 
 @cache
@@ -120,9 +142,7 @@ def suite_digest() -> str:
     return hasher.hexdigest()
 
 
-def _kernel(
-    session: Session, kernel: Kernel, records: Sequence[Record], verdict: KernelVerdict, expected: int
-) -> dict[str, Any]:
+def _kernel(session: Session, kernel: Kernel, records: Sequence[Record], said: str, expected: int) -> dict[str, Any]:
     catalog = session.registry.catalog
     if not isinstance(kernel.bind, str):
         raise FileError(
@@ -134,20 +154,21 @@ def _kernel(
         raise FileError(f"the code of kernel {kernel.id!r} was changed while it was tried; run the suite again")
     backend = catalog.backends.get(kernel.backend)
     toolkit = _versions({backend.distribution}) if backend is not None else {}
-    said = _VERDICTS[verdict]
-    if said == "pass" and len(records) < expected:
-        said = "incomplete"
-    return {
+    entry: dict[str, Any] = {
         "op": kernel.op,
         "op_digest": catalog.op(kernel.op).digest,
         "kernel_digest": code,
         "backend": kernel.backend,
         "toolkit": next((f"{name} {version}" for name, version in toolkit.items()), None),
         "built": _built(records),
-        "verdict": "built" if said == "pass" and session.site.reach == "built" else said,
+        "verdict": said,
         "expected": expected,
-        "cases": [entry for record in records for entry in _entries(record)],
+        # Processes that share a run finish their trials in any order.
+        "cases": [entry for record in sorted(records, key=lambda record: record.case) for entry in _entries(record)],
     }
+    if parts := sorted({part for record in records for part in record.parts}):
+        entry["parts"] = parts
+    return entry
 
 
 def _entries(record: Record) -> Iterable[dict[str, Any]]:
@@ -169,21 +190,20 @@ def _entries(record: Record) -> Iterable[dict[str, Any]]:
 
 
 def _built(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Return what was compiled: for each entry point the most that any of its images takes, and how many there are."""
+    """Return what was compiled: for each entry point the most that any of its images takes, and which they are."""
     found: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
     for record in records:
         for facts in record.built:
             found.setdefault((facts["arch"], facts["toolkit"], facts["entry"]), []).append(facts)
     entries: list[dict[str, Any]] = []
     for (arch, toolkit, name), launches in sorted(found.items()):
-        images = sorted({facts["image"] for facts in launches})
+        images = {facts["image"] for facts in launches}
         entry: dict[str, Any] = {"arch": arch, "toolkit": toolkit, "entry": name, "kind": launches[0]["kind"]}
         for field in ("shared_bytes", "registers", "spills", "threads"):
             known = [facts[field] for facts in launches if field in facts]
             if known:
                 entry[field] = max(known)
-        entry["images"] = len(images)
-        entry["images_digest"] = hashlib.sha256("".join(images).encode()).hexdigest()
+        entry["images"] = sorted(images)
         entries.append(entry)
     return entries
 

@@ -5,7 +5,7 @@ Records travel with pytest's reports, so that a run spread over processes by pyt
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ import pytest
 
 if TYPE_CHECKING:
     from nbx_conformance.options import Options
+    from nbx_conformance.profiles import Judged
     from nbx_conformance.runner import Item
     from nbx_conformance.session import Session
 
@@ -28,6 +29,7 @@ class Collector:
         self.config = config
         self.runs: dict[str, Session] = {}
         self.failed: list[str] = []
+        self.judged: list[Judged] = []
         self.written = ""
 
     @property
@@ -57,6 +59,7 @@ class Collector:
             for run in self.runs.values():
                 for kernel in unmeasured(run.verdicts()):
                     self.failed.append(f"nothing was measured about {kernel}: it refused every case on {run.route}")
+            self._judge(self.config.getoption("--nbx-profile") or ())
             out = self.config.getoption("--nbx-out")
             if out is not None:
                 self.failed += self._write(Path(out))
@@ -74,10 +77,24 @@ class Collector:
                 terminalreporter.section(f"conformance on {run.route}", sep="-")
                 for line in table(run):
                     terminalreporter.write_line(line)
+        for judged in self.judged:
+            for line in judged.lines() if judged.satisfied else ():
+                terminalreporter.write_line(line, green=True)
         if self.written:
             terminalreporter.write_line(self.written)
         for problem in self.failed:
             terminalreporter.write_line(problem, red=True)
+
+    def _judge(self, names: Iterable[str]) -> None:
+        """Judge the profiles that were asked for, by each run that tried anything."""
+        for name in names:
+            from nbx_conformance import profiles
+
+            for run in self.runs.values():
+                if run.records:
+                    judged = profiles.of_run(run, name)
+                    self.judged.append(judged)
+                    self.failed += judged.lines() if not judged.satisfied else ()
 
     def _write(self, out: Path) -> list[str]:
         from nbx_conformance.bundle import write
@@ -107,6 +124,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--nbx-plugin", metavar="NAME", action="append", help="only kernels of this plugin (repeatable)")
     group.addoption("--nbx-op", metavar="OP", action="append", help="only kernels of this op (repeatable)")
     group.addoption("--nbx-kernel", metavar="ID", action="append", help="only this kernel (repeatable)")
+    group.addoption(
+        "--nbx-profile", metavar="NAME", action="append", help="the ops of this profile, whose cases must pass"
+    )
     group.addoption("--nbx-out", metavar="FILE", help="write what was found into this bundle")
 
 
@@ -156,6 +176,10 @@ def _overridden(options: Options, config: pytest.Config) -> Options:
         values = config.getoption(f"--nbx-{name}")
         if values:
             given[many] = tuple(values)
+    if names := config.getoption("--nbx-profile"):
+        from nbx_conformance import profiles
+
+        given["ops"], given["size"] = profiles.asked(names, given.get("ops", options.ops), given.get("size"))
     return replace(options, **given)
 
 

@@ -7,7 +7,7 @@ import json
 import click
 
 import nbx_registry as nbx
-from nbx_conformance import runner
+from nbx_conformance import profiles, runner
 from nbx_conformance.cli.codes import NOT_PASSED
 
 
@@ -15,7 +15,7 @@ from nbx_conformance.cli.codes import NOT_PASSED
 @click.option("--json", "as_json", is_flag=True, help="Plain data, for programs.")
 @click.pass_context
 def lint(context: click.Context, as_json: bool) -> None:
-    """Check the cases of every op against its contract.
+    """Check the cases of every op against its contract, and the profiles against the cases.
 
     Exit codes: 0 nothing found, 3 something is wrong.
     """
@@ -23,10 +23,13 @@ def lint(context: click.Context, as_json: bool) -> None:
 
     registry = nbx.load()
     table = runner.case_table(registry)
-    problems = check(table, registry.ops.values())
+    problems = [
+        *check(table, registry.ops.values()),
+        *profiles.lint(table, {op.id: op for op in registry.ops.values()}),
+    ]
     count = sum(len(table.of(op)) for op in table.ops)
     if as_json:
-        click.echo(json.dumps({"cases": count, "ops": len(table.ops), "problems": list(problems)}, indent=1))
+        click.echo(json.dumps({"cases": count, "ops": len(table.ops), "problems": problems}, indent=1))
     else:
         for problem in problems:
             click.echo(problem)
