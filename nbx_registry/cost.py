@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Literal
 
 from nbx_registry import dtypes
@@ -21,9 +22,9 @@ class Cost:
     """The cost of an op on a signature.
 
     *Nominal* is what the op does as its contract is written: every operand read once in full, every output written
-    once. *Least* is what no implementation can go below, whatever its algorithm: an expanded (stride-0) axis is read
-    once, of a table only the rows that are named, of a triangle only the half that counts. A kernel's workspace is
-    not in it.
+    once. *Least* is what no implementation can go below, whatever its algorithm and whatever the values: an expanded
+    (stride-0) axis is read once, of a triangle only the half that counts, and where values say what is looked at
+    (indices, lengths, slots, masks) they are taken to be those that ask for least. A kernel's workspace is not in it.
     """
 
     flops: int
@@ -39,7 +40,8 @@ class Cost:
     bytes_written: int
     """Nominal bytes written: the outputs, and what is written in place."""
     least_flops: int
-    """The fewest operations: those of `flops` that some output depends on (a causal mask hides the rest)."""
+    """The fewest operations: those of `flops` that some output depends on, whatever the values (a causal mask hides
+    some, any other mask may hide all)."""
     least_bytes: int
     """The fewest bytes moved, reads and writes together."""
 
@@ -80,7 +82,7 @@ def default_cost(
 
     Operations: none, and the least are the nominal ones. Bytes read: all of the inputs. Bytes written: all of the
     outputs and of what is written in place. Least bytes: the distinct elements of the inputs (or the bytes read, if
-    given and fewer), and the bytes written.
+    given and fewer), and the bytes written; where none is written none need be read.
     """
     if bytes_written is None:
         in_place = (spec for spec, mutable in inputs(signature) if mutable)
@@ -88,7 +90,7 @@ def default_cost(
     distinct = sum(spec.distinct_bytes for spec, _ in inputs(signature))
     if least_bytes is None:
         least_read = distinct if bytes_read is None else min(distinct, bytes_read)
-        least_bytes = least_read + bytes_written
+        least_bytes = least_read + bytes_written if bytes_written else 0
     if bytes_read is None:
         bytes_read = sum(spec.nbytes for spec, _ in inputs(signature))
     return Cost(
@@ -121,6 +123,16 @@ def working_dtype(signature: Signature) -> DType:
         return next(spec.dtype for spec in arrays if spec.dtype.floating)
     dtype = (signature.outputs or arrays)[0].dtype
     return dtypes.get("float32") if dtype.floating and dtype.bits < 32 else dtype
+
+
+def distinct_elements(spec: TensorSpec, shape: tuple[int, ...]) -> int:
+    """Return how many elements of a tensor a part of it has, of the extents ``shape``: an expanded axis counts once."""
+    return prod(n if stride else min(n, 1) for n, stride in zip(shape, spec.strides, strict=True))
+
+
+def distinct_bytes(spec: TensorSpec, shape: tuple[int, ...]) -> int:
+    """Return the bytes of `distinct_elements`."""
+    return spec.dtype.nbytes(distinct_elements(spec, shape))
 
 
 def distinct_positions(specs: list[TensorSpec], shape: tuple[int, ...]) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from nbx_registry import dtypes
-from nbx_registry.cost import Cost, default_cost
+from nbx_registry.cost import Cost, default_cost, distinct_bytes
 from nbx_registry.dtypes import DType
 from nbx_registry.errors import SignatureError
 from nbx_registry.infer import broadcast_to
@@ -111,21 +111,41 @@ def visible_pairs(queries: int, keys: int, causal: bool) -> int:
     return rows * keys - rows * (rows - 1) // 2
 
 
+def visible_bytes(mask: TensorSpec, queries: int, keys: int, causal: bool) -> int:
+    """Return the bytes of a mask that attention looks at: of a causal one's, what causality leaves to it."""
+    shape, strides = ((1, 1, *mask.shape)[-2:], (0, 0, *mask.strides)[-2:])
+    rows, columns = (extent if stride else 1 for extent, stride in zip(shape, strides, strict=True))
+    if rows == queries and columns == keys:
+        seen = visible_pairs(queries, keys, causal)
+    else:
+        blind = max(0, queries - keys) if causal else 0
+        seen = (rows - blind if rows == queries else 1) * columns if keys else 0
+    return distinct_bytes(mask, (*mask.shape[:-2], *(1,) * min(mask.rank, 2))) * seen
+
+
 def cost_attention(signature: Signature) -> Cost:
-    """Two products; at the least over what a causal mask shows, and without the queries that see nothing."""
+    """Two products; at the least over what a causal mask shows, and without the queries that see nothing.
+
+    A mask may hide everything: at the least only it is read.
+    """
     q, k, v, mask = signature.operands
     (out,) = signature.outputs
     batch, heads, queries, width = q.shape
     keys, causal = k.shape[2], signature.attributes["causal"]
     each = 2 * batch * heads * (width + v.shape[3])
-    blind = max(0, queries - keys) if causal else 0
-    inputs = sum(spec.distinct_bytes for spec in (k, v, mask) if spec is not None)
-    seeing = q.dtype.nbytes(batch * heads * (queries - blind) * width)
+    if mask is not None:
+        pairs = 0
+        least_read = visible_bytes(mask, queries, keys, causal)
+    else:
+        pairs = visible_pairs(queries, keys, causal)
+        seeing = min(queries, keys) if causal or not keys else queries
+        cache = k.distinct_bytes + v.distinct_bytes
+        least_read = distinct_bytes(q, (batch, heads, seeing, width)) + cache if seeing else 0
     return default_cost(
         signature,
         flops=each * queries * keys,
-        least_flops=each * visible_pairs(queries, keys, causal),
-        least_bytes=min(q.distinct_bytes, seeing) + inputs + out.nbytes,
+        least_flops=each * pairs,
+        least_bytes=least_read + out.nbytes if out.size else 0,
     )
 
 
@@ -213,19 +233,16 @@ def halves(x: Array, interleaved: bool) -> tuple[Array, Array]:
 
 
 def cost_rotary_embedding(signature: Signature) -> Cost:
-    """Two products and a sum an element; of the tables the rows that are named, as for `embedding`."""
+    """Two products and a sum an element; of the tables the rows that are named, at the least one for all tokens."""
     x, position, cos, sin = signature.operands
     (out,) = signature.outputs
-    rows, width = cos.shape
-    named = min(rows, position.distinct)
+    row = (1, cos.shape[1])
+    tables = sum(distinct_bytes(table, row) for table in (cos, sin))
     return default_cost(
         signature,
         flops=3 * x.size,
-        bytes_read=x.nbytes + position.nbytes + 2 * cos.dtype.nbytes(position.size * width),
-        least_bytes=x.distinct_bytes
-        + position.distinct_bytes
-        + sum(min(table.distinct_bytes, table.dtype.nbytes(named * width)) for table in (cos, sin))
-        + out.nbytes,
+        bytes_read=x.nbytes + position.nbytes + 2 * cos.dtype.nbytes(position.size * row[1]),
+        least_bytes=x.distinct_bytes + position.distinct_bytes + tables + out.nbytes if out.size else 0,
     )
 
 

@@ -16,15 +16,13 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def cost_paged_kv_append(signature: Signature) -> Cost:
-    """Only the rows that are named are touched, all taken to be so: the pool may be far larger."""
-    new, _, pool = signature.operands
-    written = pool.dtype.nbytes(new.size)
-    slot = signature.tensor("slot")
+    """Only the rows that are named are touched, nominally each; at the least all are padding."""
+    new, slot, pool = signature.operands
     return default_cost(
         signature,
         bytes_read=new.nbytes + slot.nbytes,
-        bytes_written=written,
-        least_bytes=new.distinct_bytes + slot.distinct_bytes + written,
+        bytes_written=pool.dtype.nbytes(new.size),
+        least_bytes=slot.distinct_bytes if new.size and pool.size else 0,
     )
 
 
@@ -75,16 +73,14 @@ def paged_kv_append(new: Array, slot: Array, pool: Array, *, saturate: bool) -> 
 
 
 def cost_paged_kv_append_step(signature: Signature) -> Cost:
-    """One row a sequence and pool, and one entry of its table, all taken to be written; the pools may be far larger."""
+    """One row a sequence and pool, and one entry of its table, nominally all; at the least no length has a place."""
     k_new, v_new, k_pool, v_pool, table, lens = signature.operands
-    written = k_pool.dtype.nbytes(k_new.size) + v_pool.dtype.nbytes(v_new.size)
-    entries = table.dtype.nbytes(lens.size if table.size else 0)
-    least_entries = min(entries, table.distinct_bytes)
+    somewhere = table.size and (k_new.size or v_new.size) and k_pool.shape[0] and k_pool.shape[2]
     return default_cost(
         signature,
-        bytes_read=k_new.nbytes + v_new.nbytes + lens.nbytes + entries,
-        bytes_written=written,
-        least_bytes=k_new.distinct_bytes + v_new.distinct_bytes + lens.distinct_bytes + least_entries + written,
+        bytes_read=k_new.nbytes + v_new.nbytes + lens.nbytes + table.dtype.nbytes(lens.size if table.size else 0),
+        bytes_written=k_pool.dtype.nbytes(k_new.size) + v_pool.dtype.nbytes(v_new.size),
+        least_bytes=lens.distinct_bytes if somewhere else 0,
     )
 
 
@@ -146,10 +142,17 @@ def paged_kv_append_step(
     return k_pool, v_pool
 
 
+def cost_paged_lens_advance(signature: Signature) -> Cost:
+    """One sum a length; no tokens are counted without looking."""
+    (lens,), n = signature.operands, signature.attributes["n"]
+    size, nbytes = (lens.size, 2 * lens.nbytes) if n else (0, 0)
+    return default_cost(signature, flops=lens.size, least_flops=size, least_bytes=nbytes)
+
+
 @op(
     "paged_lens_advance@1(lens: mut int32[B], *, n: int = 1) -> ()",
     require="-2**31 <= n and n < 2**31",
-    flops="lens.size",
+    cost=cost_paged_lens_advance,
     exact=True,
 )
 def paged_lens_advance(lens: Array, *, n: int) -> Array:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from math import gcd, prod
+from math import gcd
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from nbx_registry.cost import Cost, default_cost
+from nbx_registry.cost import Cost, default_cost, distinct_bytes
 from nbx_registry.op import op
 from nbx_registry.signature import Signature
-from nbx_registry.spec import TensorSpec
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Pair = tuple[int, int]
@@ -122,11 +121,6 @@ def sweeps(signature: Signature) -> tuple[Sweep, Sweep]:
     return down, along
 
 
-def distinct_bytes(spec: TensorSpec, shape: tuple[int, ...]) -> int:
-    """Return the bytes of the part ``shape`` of a tensor, an expanded axis counted once."""
-    return spec.dtype.nbytes(prod(n if stride else min(n, 1) for n, stride in zip(shape, spec.strides, strict=True)))
-
-
 def cost_convolution(signature: Signature) -> Cost:
     """One product and one sum a tap; at the least for the taps that lie inside the input, and what they read."""
     x, w, bias = signature.operands
@@ -134,16 +128,14 @@ def cost_convolution(signature: Signature) -> Cost:
     down, along = sweeps(signature)
     each = 2 * w.shape[1]
     met = down.meetings() * along.meetings()
-    read = (*x.shape[:2], down.places_read(), along.places_read()) if out.size else (0,) * 4
-    used = (*w.shape[:2], down.taps_used(), along.taps_used()) if out.size else (0,) * 4
+    read = (*x.shape[:2], down.places_read(), along.places_read())
+    used = (*w.shape[:2], down.taps_used(), along.taps_used())
+    least_read = distinct_bytes(x, read) + distinct_bytes(w, used) + (0 if bias is None else bias.distinct_bytes)
     return default_cost(
         signature,
         flops=each * out.size * down.taps * along.taps,
         least_flops=each * out.shape[0] * out.shape[1] * met,
-        least_bytes=distinct_bytes(x, read)
-        + distinct_bytes(w, used)
-        + (0 if bias is None else bias.distinct_bytes)
-        + out.nbytes,
+        least_bytes=least_read + out.nbytes if out.size else 0,
     )
 
 

@@ -51,10 +51,20 @@ def splits_rule(longest: str) -> str:
 
 
 def cost_decode_attention(signature: Signature) -> Cost:
-    """Two products over all keys, in the cache's dtype."""
-    q, k, v, _ = signature.operands
+    """Two products over all keys, in the cache's dtype; a bias may hide them all: at the least only it is read."""
+    q, k, v, bias = signature.operands
+    (out,) = signature.outputs
     batch, heads, width = q.shape
-    return default_cost(signature, flops=2 * batch * heads * k.shape[2] * (width + v.shape[3]), dtype=k.dtype)
+    flops = 2 * batch * heads * k.shape[2] * (width + v.shape[3])
+    looked_at = (q, k, v) if bias is None else (bias,)
+    least_read = sum(spec.distinct_bytes for spec in looked_at) if k.shape[2] else 0
+    return default_cost(
+        signature,
+        flops=flops,
+        least_flops=flops if bias is None else 0,
+        least_bytes=least_read + out.nbytes if out.size else 0,
+        dtype=k.dtype,
+    )
 
 
 def round_query(q: Array, dtype: DType | None) -> Array:
@@ -145,6 +155,15 @@ def infer_decode_attention_reduce(signature: Signature) -> TensorSpec:
     return TensorSpec(dtype, (o.shape[0], o.shape[2]))
 
 
+def cost_decode_attention_reduce(signature: Signature) -> Cost:
+    """A product and a sum an element of the parts; splits may all be empty: at the least only that is looked at."""
+    o, m, _ = signature.operands
+    (out,) = signature.outputs
+    return default_cost(
+        signature, flops=2 * o.size, least_flops=0, least_bytes=m.distinct_bytes + out.nbytes if out.size else 0
+    )
+
+
 def magnitude_decode_attention_reduce(signature: Signature, o: Array, m: Array, l: Array, *, dtype: DType) -> Array:  # noqa: E741
     """Return the weighted magnitudes of both sums over l; a weight is off by its exponent and by S rescalings."""
     out = np.zeros((o.shape[0], o.shape[2]))
@@ -166,7 +185,7 @@ def magnitude_decode_attention_reduce(signature: Signature, o: Array, m: Array, 
     "decode_attention_reduce@1(o: float32[R, S, Dv], m: float32[R, S], l: float32[R, S], *, dtype: dtype = 'float32')"
     " -> F[R, Dv]",
     infer=infer_decode_attention_reduce,
-    flops="2 * R * S * Dv",
+    cost=cost_decode_attention_reduce,
     accumulation="2",
     magnitude=magnitude_decode_attention_reduce,
 )
@@ -232,9 +251,9 @@ def infer_paged_decode_attention(signature: Signature) -> TensorSpec:
 
 
 def cost_paged_decode_attention(signature: Signature) -> Cost:
-    """Two products over T tokens a sequence; nominally each sequence reads its own, at the least all read each once.
+    """Two products over T tokens a sequence, each sequence reading its own.
 
-    Lengths are values: all are taken to be as long as they may be, ``longest``.
+    Lengths are values: nominally all are as long as they may be, ``longest``; at the least all are 0.
     """
     q, k_pool, v_pool, table, lens = signature.operands
     (out,) = signature.outputs
@@ -242,21 +261,15 @@ def cost_paged_decode_attention(signature: Signature) -> Cost:
     pages, groups, page_tokens, value_width = v_pool.shape
     tokens = signature.axes["T"]
     entries = batch * -(-tokens // max(page_tokens, 1))
-
-    def cached(count: int) -> tuple[int, int]:
-        return k_pool.dtype.nbytes(count * groups * width), v_pool.dtype.nbytes(count * groups * value_width)
-
-    keys, values = cached(min(batch * tokens, pages * page_tokens))
     return default_cost(
         signature,
         flops=2 * batch * heads * tokens * (width + value_width),
-        bytes_read=q.nbytes + sum(cached(batch * tokens)) + table.dtype.nbytes(entries) + lens.nbytes,
-        least_bytes=q.distinct_bytes
-        + min(k_pool.distinct_bytes, keys)
-        + min(v_pool.distinct_bytes, values)
-        + min(table.distinct_bytes, table.dtype.nbytes(entries))
-        + lens.distinct_bytes
-        + out.nbytes,
+        least_flops=0,
+        bytes_read=q.nbytes
+        + k_pool.dtype.nbytes(batch * tokens * groups * (width + value_width))
+        + table.dtype.nbytes(entries)
+        + lens.nbytes,
+        least_bytes=(lens.distinct_bytes if tokens and pages else 0) + out.nbytes if out.size else 0,
         dtype=k_pool.dtype,
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nbx_registry.cost import Cost, default_cost
+from nbx_registry.cost import Cost, default_cost, distinct_elements
 from nbx_registry.op import op
 from nbx_registry.signature import Signature
 
@@ -157,7 +157,8 @@ def cost_rfft(signature: Signature) -> Cost:
     """Count butterflies, in real operations; at the least each row's elements are added up once."""
     (x,) = signature.operands
     n, rows = signature.axes["N"], prod(signature.axes["*B"])
-    return default_cost(signature, flops=rows * butterflies(n), least_flops=max(0, x.distinct - rows), dtype=x.dtype)
+    least = x.distinct - x.distinct // n if x.strides[-1] else 0
+    return default_cost(signature, flops=rows * butterflies(n), least_flops=least, dtype=x.dtype)
 
 
 def magnitude_rfft(signature: Signature, x: Array) -> Array:
@@ -205,19 +206,19 @@ def rfft(x: Array) -> Array:
 
 
 def cost_irfft(signature: Signature) -> Cost:
-    """Count butterflies; at the least each frequency that counts is added once."""
+    """Count butterflies; at the least each frequency that counts is added once, without what is ignored of it."""
     (x,) = signature.operands
     (out,) = signature.outputs
     n, rows = signature.attributes["n"], prod(signature.axes["*B"])
     used = min(signature.axes["K"], n // 2 + 1)
-    read = prod(
-        extent if stride else min(extent, 1) for extent, stride in zip((*x.shape[:-1], used), x.strides, strict=True)
-    )
+    # The imaginary parts that count lie between 0 and half of n.
+    between = min(used, (n + 1) // 2) - 1 if used else 0
+    first, real, imaginary = (distinct_elements(x, (*x.shape[:-1], k)) for k in (min(used, 1), used, between))
     return default_cost(
         signature,
         flops=rows * butterflies(n),
-        least_flops=max(0, read - rows),
-        least_bytes=x.dtype.nbytes(read) + out.nbytes,
+        least_flops=real - first,
+        least_bytes=out.dtype.nbytes(real + imaginary) + out.nbytes,
     )
 
 

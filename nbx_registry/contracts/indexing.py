@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from nbx_registry.cost import Cost, default_cost
+from nbx_registry.cost import Cost, default_cost, distinct_bytes
 from nbx_registry.errors import SignatureError
 from nbx_registry.infer import normalise_axis
 from nbx_registry.op import op
@@ -17,20 +17,13 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def cost_embedding(signature: Signature) -> Cost:
-    """Read the rows that are named, not the table: nominally one for each index.
-
-    At the least as many as there are different indices, and these can be no more than the table's rows; which ones are
-    equal is a matter of values, so all are taken to differ as far as they can.
-    """
+    """Read the rows that are named, not the table: nominally one for each index, at the least one for all of them."""
     w, index = signature.operands
     (out,) = signature.outputs
-    rows, width = w.shape
-    row = width if w.strides[1] else min(width, 1)
-    least_rows = min(rows if w.strides[0] else min(rows, 1), index.distinct)
     return default_cost(
         signature,
-        bytes_read=w.dtype.nbytes(index.size * width) + index.nbytes,
-        least_bytes=w.dtype.nbytes(least_rows * row) + index.distinct_bytes + out.nbytes,
+        bytes_read=out.nbytes + index.nbytes,
+        least_bytes=distinct_bytes(w, (1, w.shape[1])) + index.distinct_bytes + out.nbytes if out.size else 0,
     )
 
 
@@ -84,17 +77,15 @@ def infer_take(signature: Signature) -> TensorSpec:
 
 
 def cost_take(signature: Signature) -> Cost:
-    """As `cost_embedding`: read what is named, at the least once for each index that can differ."""
+    """As `cost_embedding`: read what is named, nominally for each index, at the least one place for all of them."""
     x, indices = signature.operands
     (out,) = signature.outputs
-    extent, axis = signature.axes["L"], signature.attributes["axis"] or 0
-    repeated = x.strides[axis] == 0
-    others = x.distinct // (1 if repeated else extent) if x.distinct else 0
-    least_places = min(min(extent, 1) if repeated else extent, indices.distinct)
+    axis = normalise_axis(signature.attributes["axis"] or 0, x.rank)
+    place = distinct_bytes(x, (*x.shape[:axis], 1, *x.shape[axis + 1 :]))
     return default_cost(
         signature,
-        bytes_read=x.dtype.nbytes(out.size) + indices.nbytes,
-        least_bytes=x.dtype.nbytes(least_places * others) + indices.distinct_bytes + out.nbytes,
+        bytes_read=out.nbytes + indices.nbytes,
+        least_bytes=place + indices.distinct_bytes + out.nbytes if out.size else 0,
     )
 
 

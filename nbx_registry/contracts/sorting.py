@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from nbx_registry import dtypes
-from nbx_registry.cost import Cost, default_cost
+from nbx_registry.cost import Cost, default_cost, distinct_elements
 from nbx_registry.infer import normalise_axis
 from nbx_registry.op import op
 from nbx_registry.signature import Signature
@@ -26,15 +26,22 @@ def infer_topk(signature: Signature) -> tuple[TensorSpec, TensorSpec]:
 
 
 def cost_topk(signature: Signature) -> Cost:
-    """One comparison an element; at the least one for each element that is there and not the first of its row."""
-    (x,), (values, _) = signature.operands, signature.outputs
-    k, extent = signature.attributes["k"], signature.axes["L"]
-    rows = values.size // k if k else 0
+    """One comparison an element, of all elements; at the least the first k of a row are such that none comes before.
+
+    NaN where the largest are wanted, infinity or the end of an integer's range else: nothing after them counts.
+    """
+    (x,), (values, indices) = signature.operands, signature.outputs
+    k, axis = signature.attributes["k"], normalise_axis(signature.attributes["axis"], x.rank)
+
+    def first(places: int) -> int:
+        return distinct_elements(x, (*x.shape[:axis], places, *x.shape[axis + 1 :]))
+
     return default_cost(
         signature,
-        flops=rows * extent,
-        least_flops=max(0, x.distinct - rows) if k else 0,
+        flops=x.size if k else 0,
+        least_flops=first(k) - first(1) if k else 0,
         bytes_read=x.nbytes if k else 0,
+        least_bytes=x.dtype.nbytes(first(k)) + values.nbytes + indices.nbytes,
     )
 
 

@@ -236,7 +236,6 @@ def test_a_rotation_reads_the_rows_it_names() -> None:
     elements = 2 * 8 * 5 * 64
     assert (cost.flops, cost.bytes_written) == (3 * elements, 2 * elements)
     assert cost.bytes_read == 2 * elements + 4 * 10 + 2 * 4 * 10 * 32
-    assert cost.least_bytes == cost.bytes_read + cost.bytes_written
-    # Of a table of three rows no more than these are read.
-    signature = sign("rotary_embedding", "float16[2, 8, 5, 64]", "int32[2, 5]", "float32[3, 32]", "float32[3, 32]")
-    assert signature.op.cost(signature).least_bytes == 4 * elements + 4 * 10 + 2 * 4 * 3 * 32
+    assert cost.least_bytes == 4 * elements + 4 * 10 + 2 * 4 * 32, "all tokens may have one position"
+    signature = sign("rotary_embedding", "float16[2, 0, 5, 64]", "int32[2, 5]", "float32[3, 32]", "float32[3, 32]")
+    assert signature.op.cost(signature).least_bytes == 0

@@ -130,7 +130,9 @@ def test_a_step_costs_rows_not_pools() -> None:
     cost = signature.op.cost(signature)
     rows = 3 * 2 * (8 + 6)
     assert (cost.flops, cost.bytes_read, cost.bytes_written) == (0, 4 * rows + 4 * 3 + 4 * 3, 2 * rows)
-    assert cost.least_bytes == cost.bytes_read + cost.bytes_written
+    assert cost.least_bytes == 4 * 3, "no length may have a place"
+    without = sign("paged_kv_append_step", *STEP[:4], "int32[3, 0]", STEP[5])
+    assert without.op.cost(without).least_bytes == 0
 
 
 @pytest.mark.parametrize(("n", "expected"), [(1, [1, 18, -(2**31)]), (-17, [-17, 0, 2**31 - 18])])
@@ -146,6 +148,8 @@ def test_lengths_are_of_32_bits() -> None:
         sign("paged_lens_advance", "int32[5]", n=2**31)
     cost = (signature := sign("paged_lens_advance", "int32[5]")).op.cost(signature)
     assert (cost.flops, cost.bytes_read, cost.bytes_written, cost.least_bytes) == (5, 20, 20, 40)
+    none = (signature := sign("paged_lens_advance", "int32[5]", n=0)).op.cost(signature)
+    assert (none.flops, none.least_flops, none.least_bytes) == (5, 0, 0)
 
 
 # Decoding -------------------------------------------------------------------------------------------------------------
@@ -230,10 +234,10 @@ def test_paged_decoding_costs_what_lengths_may_reach() -> None:
 
     for longest, tokens, entries in ((None, 12, 9), (7, 7, 6), (100, 12, 9), (0, 0, 0)):
         found = cost(longest, pages=90)
-        assert found.flops == found.least_flops == 2 * 3 * 6 * tokens * 13
+        assert (found.flops, found.least_flops) == (2 * 3 * 6 * tokens * 13, 0)
         assert found.bytes_read == 2 * 3 * 6 * 8 + 2 * 3 * tokens * 2 * 13 + 4 * entries + 4 * 3
         assert found.bytes_written == 2 * out
-        assert found.least_bytes == found.bytes_read + found.bytes_written
-    # Three sequences of twelve tokens in a pool of eight: some are shared, and read once.
-    assert cost(None, pages=2).least_bytes == 2 * 3 * 6 * 8 + 2 * 8 * 2 * 13 + 4 * 9 + 4 * 3 + 2 * out
+        # All sequences may be empty.
+        assert found.least_bytes == (4 * 3 if tokens else 0) + 2 * out
+    assert cost(None, pages=0).least_bytes == 2 * out
     assert (cost(None).unit, cost(None).dtype.name) == ("matrix", "float16")

@@ -135,8 +135,19 @@ def test_costs() -> None:
     signature = sign("irfft", "complex64[3, 600]", n=1000)
     cost = signature.op.cost(signature)
     assert (cost.flops, cost.least_flops) == (3 * 5 * 1000 * 10 // 2, 3 * 500)
-    # Of 600 frequencies 501 count.
-    assert cost.least_bytes == 8 * 3 * 501 + 4 * 3 * 1000
+    # Of 600 frequencies 501 count, of the first and the last one the real parts.
+    assert cost.least_bytes == 4 * 3 * (501 + 499) + 4 * 3 * 1000
+    for tensor, n, numbers in (
+        ("complex64[600]", 999, 500 + 499),
+        ("complex64[400]", 1000, 400 + 399),
+        ("complex64[5]", 1, 1),
+        ("complex64[5]", 2, 2),
+        ("complex64[0]", 9, 0),
+        ("complex64[5, 4];strides=[0, 1]", 6, 4 + 2),
+    ):
+        signature = sign("irfft", tensor, n=n)
+        found = signature.op.cost(signature)
+        assert found.least_bytes == 4 * numbers + found.bytes_written
     signature = sign("rfft_basis", n=400)
     cost = signature.op.cost(signature)
     assert (cost.flops, cost.bytes_read, cost.bytes_written) == (2 * 201 * 400, 0, 2 * 4 * 201 * 400)

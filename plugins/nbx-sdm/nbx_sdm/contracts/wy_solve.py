@@ -9,6 +9,7 @@ import numpy as np
 from nbx_registry.cost import Cost, default_cost
 from nbx_registry.op import op
 from nbx_registry.signature import Signature
+from nbx_registry.spec import TensorSpec
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -17,14 +18,25 @@ def cost_wy_solve(signature: Signature) -> Cost:
     """Multiply-adds of forward substitution and of a product of triangles; at the least the halves that count are read.
 
     Column j of X takes one for each i > k >= j, together (C - 1) C (C + 1) / 6; QX one for each i >= k >= j, together
-    C (C + 1) (C + 2) / 6; L is beta times A, C (C - 1) / 2 multiplications.
+    C (C + 1) (C + 2) / 6; L is beta times A, C (C - 1) / 2 multiplications. At the least the ones on X's diagonal are
+    not multiplied by: of each sum the first term is only taken. The first row of beta has nothing to scale.
     """
     n, c = signature.axes["N"], signature.axes["C"]
-    beta = signature.tensor("beta")
+    A, beta, QK = signature.operands
     x, qx = signature.outputs
-    each = (c - 1) * c * (c + 1) // 3 + c * (c + 1) * (c + 2) // 3 + c * (c - 1) // 2
-    halves = x.dtype.nbytes(n * (c * (c - 1) // 2 + c * (c + 1) // 2))
-    return default_cost(signature, flops=n * each, least_bytes=halves + beta.distinct_bytes + x.nbytes + qx.nbytes)
+    scaled = c * (c - 1) // 2
+    each = (c - 1) * c * (c + 1) // 3 + c * (c + 1) * (c + 2) // 3 + scaled
+    least = (c - 2) * (c - 1) * c // 3 + (c - 1) * c * (c + 1) // 3 + scaled
+    least_read = sum(map(_read_at_least, (A, beta, QK), (scaled, c - 1, scaled + c)))
+    return default_cost(
+        signature, flops=n * each, least_flops=n * least, least_bytes=least_read + x.nbytes + qx.nbytes if n else 0
+    )
+
+
+def _read_at_least(spec: TensorSpec, each: int) -> int:
+    """Return the bytes of ``each`` elements of a chunk, for all chunks; the fewer distinct ones where it is a view."""
+    chunks = spec.shape[0] if spec.strides[0] else min(spec.shape[0], 1)
+    return min(spec.dtype.nbytes(chunks * each), spec.distinct_bytes)
 
 
 def magnitude_wy_solve(signature: Signature, A: Array, beta: Array, QK: Array) -> tuple[Array, Array]:
