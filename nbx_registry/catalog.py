@@ -20,6 +20,7 @@ from nbx_registry.runtimespec import Emulator, RuntimeSpec
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from nbx_registry.advisory import AdvisoryStore
     from nbx_registry.devicetable import DeviceTable
     from nbx_registry.evidence import EvidenceStore
     from nbx_registry.settings import SettingsStore
@@ -40,7 +41,7 @@ class Catalog:
         Kernels of each op id, ordered by kernel id.
     owners
         Plugin name by kernel id and by op id.
-    devices, evidence, settings
+    devices, evidence, settings, advisories
         Files of all plugins and the user's, each read when what it holds is first asked for.
     """
 
@@ -98,6 +99,14 @@ class Catalog:
         from nbx_registry.settings import SettingsStore  # as above
 
         return self._store("settings", lambda user: SettingsStore(_listable(*self._folders("settings"), user)))
+
+    @property
+    def advisories(self) -> AdvisoryStore:
+        """Advisories of all plugins and the user's."""
+        from nbx_registry.advisory import AdvisoryStore  # as above
+
+        brought = [(folder, plugin.name) for plugin in self.active for folder in plugin.advisories]
+        return self._store("advisories", lambda user: AdvisoryStore([*brought, (user, None)]))
 
     def _folders(self, kind: str) -> list[Path]:
         return [folder for plugin in self.active for folder in getattr(plugin, kind)]

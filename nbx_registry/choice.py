@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -11,8 +11,10 @@ from nbx_registry.decision import NO_EVIDENCE, Candidate, Evidence, Fault, Refus
 from nbx_registry.kernel import Kernel
 
 if TYPE_CHECKING:
+    from nbx_registry.advisory import Revocation
     from nbx_registry.composite import Expansion
     from nbx_registry.settings import TunedEntry
+    from nbx_registry.signature import Signature
 
 Order = tuple[int, int, int, str]
 """What kernels are ordered by, least first: evidence, specificity, preference, id."""
@@ -47,11 +49,20 @@ class Entry:
     conditions: Conditions | None = None
     refusal: Refusal | None = None
     """Settled: it cannot run any signature of this kind."""
+    advisories: Sequence[Revocation] = ()
+    """Those about it here, whose conditions on sizes are open."""
     late: Refusal | None = None
     """Settled, but told only if every condition holds: runtime, toolkit, evidence."""
     evidence: Evidence = NO_EVIDENCE
     fault: Fault | None = None
     order: Order = (9, 9, 0, "")
+
+    def revoked(self, signature: Signature) -> Refusal | None:
+        """Return the refusal of the first advisory that is about a request, None where none is."""
+        for advisory in self.advisories:
+            if (refusal := advisory.refusal(signature)) is not None:
+                return refusal
+        return None
 
 
 @dataclass(slots=True)

@@ -66,7 +66,7 @@ class Conditions:
         clauses: list[Clause] = []
         for text in kernel.when:
             clauses += self._made(_clauses, text, "condition")
-        self._keys = tuple([self._made(_rule, text, "key") for text in kernel.key])
+        self._keys = tuple([self._made(rule_of, text, "key") for text in kernel.key])
         self.clauses = tuple(clauses)
         self.static = tuple([clause for clause in clauses if clause.static])
         self.dynamic = tuple([clause for clause in clauses if not clause.static])
@@ -254,7 +254,8 @@ def _capabilities(rule: Expr) -> frozenset[str]:
 
 
 @lru_cache(maxsize=4096)
-def _rule(text: str, op: Op) -> Expr:
+def rule_of(text: str, op: Op) -> Expr:
+    """Parse a condition over an op and device facts. Raises `ExpressionError`, with the nearest of an unknown name."""
     rule = expr.parse(text)
     for name in sorted(rule.names):
         if not name.startswith("device.") and name not in op.names:
@@ -264,7 +265,7 @@ def _rule(text: str, op: Op) -> Expr:
 
 @lru_cache(maxsize=4096)
 def _clauses(text: str, op: Op) -> tuple[Clause, ...]:
-    return tuple(_classify(rule, op) for rule in _rule(text, op).clauses())
+    return tuple(_classify(rule, op) for rule in rule_of(text, op).clauses())
 
 
 def _classify(rule: Expr, op: Op) -> Clause:

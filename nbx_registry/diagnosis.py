@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Literal
 
 from nbx_registry import digest, dtypes, expr, sourcetree
 from nbx_registry.catalog import Catalog, findable
-from nbx_registry.conditions import Conditions
+from nbx_registry.conditions import Conditions, rule_of
 from nbx_registry.decision import Fault
 from nbx_registry.devicefile import RESERVED
 from nbx_registry.distributions import canonical
@@ -34,8 +35,8 @@ def findings(catalog: Catalog, compiled: Callable[[Kernel], Conditions | Fault])
     """Yield what is wrong whatever the request: plugin by plugin, in the order of names.
 
     Conditions over unknown names and facts or that always refuse, workspace that cannot be told, references that lead
-    nowhere, folders that are not there, second versions, tuned settings of nothing, vain blocks. Of a kernel that is
-    blocked nothing else is told.
+    nowhere, folders that are not there, second versions, tuned settings of nothing, advisories that are malformed, that
+    name nothing, or that are in force, vain blocks. Of a kernel that is blocked nothing else is told.
 
     Parameters
     ----------
@@ -47,7 +48,7 @@ def findings(catalog: Catalog, compiled: Callable[[Kernel], Conditions | Fault])
             text = f"{plugin.distribution} {plugin.version} is used; also there: {', '.join(plugin.copies)}"
             yield _problem(plugin.name, text, f"uninstall {plugin.distribution} until one version is left")
     for plugin in catalog.active:
-        for kind in ("devices", "overlays", "evidence", "settings", "cases"):
+        for kind in ("devices", "overlays", "evidence", "settings", "cases", "advisories", "waivers"):
             for folder in getattr(plugin, kind):
                 # Of os.path, which answers where a folder around it may not be looked into.
                 if not os.path.isdir(folder):
@@ -74,6 +75,7 @@ def findings(catalog: Catalog, compiled: Callable[[Kernel], Conditions | Fault])
             else:
                 yield from _kernel(catalog, kernel, compiled(kernel))
     yield from _settings(catalog)
+    yield from _advisories(catalog)
     known = {*map(canonical, catalog.plugins), *catalog.kernels}
     for name in sorted(catalog.blocked):
         if (name if "/" in name else canonical(name)) not in known:
@@ -186,3 +188,45 @@ def _settings(catalog: Catalog) -> Iterator[Finding]:
         for name in sorted(entry.settings.keys() - kernel.defaults.keys()) if kernel.defaults else ():
             text = f"{entry.file}: {name!r} is no setting of {kernel.id}{nearest(name, kernel.defaults)}"
             yield _problem("settings", text, "remove the entry, or tune again")
+
+
+def _advisories(catalog: Catalog) -> Iterator[Finding]:
+    for problem in catalog.advisories.check():
+        yield _problem("advisories", problem, "correct the file, or remove it")
+    places: set[str] = set()
+    for name in catalog.devices:
+        try:
+            places |= {name, catalog.devices[name].evidence_class}
+        except NbxError:
+            # Told by the check of device files.
+            places.add(name)
+    for advisory in catalog.advisories.advisories:
+        kernels = [kernel for kernel in catalog.kernels.values() if advisory.about(kernel.id)]
+        if not kernels:
+            near = nearest(advisory.kernel, catalog.kernels)
+            text = f"{advisory.where}: about {advisory.kernel}, which nobody registers{near}"
+            yield Finding("note", "advisories", text, "correct it, if its plugin is installed")
+        if advisory.device is not None and not any(fnmatchcase(place, advisory.device) for place in places):
+            near = nearest(advisory.device, places)
+            text = f"{advisory.where}: about the device {advisory.device}, which no device file describes{near}"
+            yield Finding("note", "advisories", text, "name a product or an evidence class")
+        for kernel in kernels:
+            if advisory.when is not None and (unread := _unread(advisory.when, catalog.op(kernel.op))):
+                text = f"{advisory.where}: {unread}, so {kernel.id} is revoked altogether"
+                yield _problem("advisories", text, "correct when, or give the kernels of each op an entry of their own")
+            plugin = catalog.plugins[catalog.owners[kernel.id]]
+            if advisory.of_version(plugin.version):
+                where = "" if advisory.device is None else f" on {advisory.device}"
+                where += "" if advisory.when is None else f" where {advisory.when}"
+                text = f"revoked{where}: {advisory.reason} ({advisory.where})"
+                other = "" if advisory.versions is None else f", or a version outside {advisory.versions}"
+                yield Finding("note", kernel.id, text, f"see {advisory.link or advisory.where}{other}")
+
+
+def _unread(when: str, op: Op) -> str:
+    """Return which name of a condition means nothing over an op."""
+    try:
+        rule_of(when, op)
+    except NbxError as error:
+        return str(error)
+    return ""

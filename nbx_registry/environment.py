@@ -16,7 +16,7 @@ from nbx_registry.errors import EnvironmentVariableError, nearest
 from nbx_registry.policy import REQUIRE
 
 VARIABLES: Mapping[str, str] = {
-    "NBX_CONFIG_DIR": "folder of the user's files: devices/, evidence/, settings/ (absolute; default ~/.config/nbx)",
+    "NBX_CONFIG_DIR": "the user's folder: devices, evidence, settings, advisories (absolute; default ~/.config/nbx)",
     "NBX_CACHE_DIR": "folder of what can be made again: compiled kernels (absolute; default ~/.cache/nbx)",
     "NBX_BLOCK": "plugins that are not to be loaded, separated by commas (default: none)",
     "NBX_HOST_THREADS": "threads for work over large arrays on the host (1 to 1024; default: the process's cores)",

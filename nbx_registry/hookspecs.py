@@ -93,3 +93,18 @@ def nbx_register_settings() -> Iterable[Path]:
 def nbx_register_cases() -> Iterable[Path]:
     """Folders of conformance cases for the ops this plugin brings (``*.yml``)."""
     return ()
+
+
+@hookspec
+def nbx_register_advisories() -> Iterable[Path]:
+    """Folders of advisories (``*.yml``), which revoke kernels, also those of others, for a window; see `advisory`."""
+    return ()
+
+
+@hookspec
+def nbx_register_waivers() -> Iterable[Path]:
+    """Folders of waivers (``*.yml``): failures of conformance that are known, each with a reason and an expiry.
+
+    Read by the suite alone; a kernel runs no more and no less for them.
+    """
+    return ()

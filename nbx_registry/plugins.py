@@ -42,6 +42,8 @@ _HOOKS: dict[str, tuple[str, type]] = {
     "nbx_register_evidence": ("evidence", Path),
     "nbx_register_settings": ("settings", Path),
     "nbx_register_cases": ("cases", Path),
+    "nbx_register_advisories": ("advisories", Path),
+    "nbx_register_waivers": ("waivers", Path),
 }
 OWN_BACKENDS = frozenset({"composite", "view"})
 """Backends of the core itself, which nobody registers: they need no toolkit."""
@@ -78,6 +80,8 @@ class Plugin:
     evidence: tuple[Path, ...] = ()
     settings: tuple[Path, ...] = ()
     cases: tuple[Path, ...] = ()
+    advisories: tuple[Path, ...] = ()
+    waivers: tuple[Path, ...] = ()
 
     def quarantine(self, reason: str, way_out: str, trace: str = "") -> None:
         """Take the plugin out, keeping the first reason."""

@@ -39,8 +39,10 @@ class Programs:
         self._lock = threading.Lock()
         self._gates = [threading.RLock() for _ in range(64)]
         readers = (k for k in catalog.kernels.values() if any(".align" in text for text in (*k.when, *k.key)))
-        # A composite runs anywhere.
-        self._align_readers = frozenset(runtime for kernel in readers for runtime in (kernel.runtimes or ("any",)))
+        # A composite runs anywhere, and an advisory may be about any kernel.
+        self._align_readers = {runtime for kernel in readers for runtime in (kernel.runtimes or ("any",))}
+        if any(".align" in advisory.when for advisory in catalog.advisories.advisories if advisory.when is not None):
+            self._align_readers.add("any")
 
     def get(
         self, signature: Signature, target: Target, require: str, pin: str | None, *, keep: bool = False
@@ -82,7 +84,7 @@ class Programs:
         return choice
 
     def reads_alignment(self, runtime: str) -> bool:
-        """Return whether some kernel that can be launched through a runtime asks how operands are aligned."""
+        """Return whether something in the way of a runtime's kernels may ask how operands are aligned."""
         return runtime in self._align_readers or "any" in self._align_readers
 
     def realigned(self, bound: BoundProgram, aligns: Sequence[int]) -> BoundProgram:

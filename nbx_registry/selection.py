@@ -1,11 +1,11 @@
 """Selection: which kernel of an op runs a signature on a target, and why each other one does not.
 
 For every kernel, in this order: blocked, pinned away, another kind of runtime, whether the device is there and known,
-its conditions, whether its toolkit is here, and last what has been checked about it. So EVIDENCE means "would run, had
-it been checked".
+its conditions, whether an advisory revokes it, whether its toolkit is here, and last what has been checked about it. So
+EVIDENCE means "would run, had it been checked".
 
 What dtypes, ranks, the device and the policy settle is settled once (`Settled`) and kept in a bounded table; only
-conditions on sizes and layouts are looked at again for a new signature of known kind.
+conditions on sizes and layouts, those of advisories too, are looked at again for a new signature of known kind.
 """
 
 from __future__ import annotations
@@ -80,6 +80,8 @@ class Selector:
             assert conditions is not None
             try:
                 if not conditions.dynamic_ok(signature, target.device) or entry.late is not None:
+                    continue
+                if entry.advisories and entry.revoked(signature) is not None:
                     continue
                 if entry.kernel.backend != "composite":
                     tuned = self._tuned(entry.kernel, conditions, signature, target)
@@ -173,7 +175,7 @@ class Selector:
             return entry.refusal
         assert entry.conditions is not None
         try:
-            refusal = entry.conditions.failed(signature, target.device) or entry.late
+            refusal = entry.conditions.failed(signature, target.device) or entry.revoked(signature) or entry.late
             if refusal is not None:
                 return refusal
             if entry.kernel.backend == "composite":
@@ -287,6 +289,7 @@ class Selector:
             if not isinstance(conditions, Fault):
                 # On another runtime, which device it would be is open.
                 ways += conditions.unmet(signature, None if refusal.code == "RUNTIME" else target.device)
+            ways += [one.would_run_if for item in entry.advisories if (one := item.refusal(signature)) is not None]
             if entry.late is not None:
                 ways.append(entry.late.would_run_if)
                 if entry.late.code == "TOOLKIT_MISSING":
@@ -357,6 +360,10 @@ class Selector:
             entry.fault = compiled
             return
         entry.conditions = compiled
+        plugin = self._catalog.plugins[entry.plugin]
+        entry.advisories = self._catalog.advisories.against(
+            kernel.id, plugin.distribution or plugin.name, plugin.version, target.device
+        )
         try:
             entry.refusal = compiled.static_failed(signature, target.device)
             if kernel.backend != "composite":

@@ -24,7 +24,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from obvious import LEVELS, POLICIES, Answer, Clause, Facts, Made, Missing, answer
+from obvious import LEVELS, POLICIES, Advisory, Answer, Clause, Facts, Made, Missing, answer
 
 import nbx_registry as nbx
 from nbx_registry.decision import Evidence
@@ -299,10 +299,20 @@ def make(rng: random.Random) -> list[Made]:
                     level=rng.choice([*LEVELS, "here", "here"]),
                     composite_of="multiply" if composite else None,
                     blocked=rng.random() < 0.06,
+                    advisories=tuple(advisory(rng, clauses) for _ in range(rng.choice([0, 0, 0, 0, 0, 0, 1, 2]))),
                     seconds={} if composite else seconds,
                 )
             )
     return made
+
+
+def advisory(rng: random.Random, clauses: list[Clause]) -> Advisory:
+    """Return an advisory about a kernel whose op these clauses are for."""
+    return Advisory(
+        current=rng.random() < 0.8,
+        device=rng.choice([None, None, *(device["id"] for device in DEVICES.values())]),
+        when=rng.choice([None, *rng.sample([*clauses, *ANYWHERE], 4)]),
+    )
 
 
 def marker(number: int) -> Callable[[BindContext], Launch]:
@@ -360,7 +370,21 @@ def registry(made: list[Made], folder: Path) -> nbx.Registry:
         ]
         text = json.dumps({"format": 1, "device": device["id"], "entries": entries})
         (folder / f"{name.replace('/', '-')}.json").write_text(text)
-    hooks = {"kernels": kernels, "backends": [Backend(name="made")], "settings": [folder]}
+    rows = [
+        {
+            "kernel": one.id,
+            "versions": ">=1.2,<2" if item.current else "<1.2",
+            "reason": "made",
+            "link": "https://example.com",
+            **({"device": item.device} if item.device is not None else {}),
+            **({"when": item.when.text} if item.when is not None else {}),
+        }
+        for one in made
+        for item in one.advisories
+    ]
+    # JSON is YAML.
+    (folder / "advisories.yml").write_text(json.dumps({"advisories": rows}))
+    hooks = {"kernels": kernels, "backends": [Backend(name="made")], "settings": [folder], "advisories": [folder]}
     plugin = SimpleNamespace(
         name="made",
         NBX_HOOKS=1,
@@ -372,6 +396,7 @@ def registry(made: list[Made], folder: Path) -> nbx.Registry:
     host = [kernel for kernel in nbx.load().kernels if kernel.startswith("nbx-host/")]
     block = ["nbx-triton", "nbx-sdm", *host, *(one.id for one in made if one.blocked)]
     found = nbx.load(plugins=[plugin], block=block)
+    found.catalog.plugins["made"].version = "1.4"
     levels = {one.id: Evidence(one.level) for one in made}  # type: ignore[arg-type]
     # Which bundle says so is another matter, with tests of its own.
     found._selector.evidence = lambda kernel, target: levels.get(kernel.id, Evidence("none"))  # type: ignore[method-assign]

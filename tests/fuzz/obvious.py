@@ -40,6 +40,17 @@ class Clause:
 
 
 @dataclass(frozen=True)
+class Advisory:
+    """One reason to revoke a kernel."""
+
+    current: bool
+    """Whether it is about the version that is here."""
+    device: str | None
+    """What it is about; None for every device."""
+    when: Clause | None
+
+
+@dataclass(frozen=True)
 class Made:
     """One kernel."""
 
@@ -51,6 +62,7 @@ class Made:
     level: str
     composite_of: str | None = None
     blocked: bool = False
+    advisories: tuple[Advisory, ...] = ()
     seconds: Mapping[tuple[str, int], float] = field(default_factory=dict)
     """Where it was timed: by device and ``out.size``."""
 
@@ -133,7 +145,23 @@ def _refusal(one: Made, request: Facts, device: Facts, pin: str | None) -> str |
                 return "FACT_MISSING"
             except ZeroDivisionError as error:
                 raise Faulty from error
-    return None
+    return "ADVISORY" if any(_revokes(advisory, request, device) for advisory in one.advisories) else None
+
+
+def _revokes(advisory: Advisory, request: Facts, device: Facts) -> bool:
+    if not advisory.current or advisory.device not in (None, device["id"]):
+        return False
+    clause = advisory.when
+    if clause is None:
+        return True
+    # What it is about is not there.
+    if any(not request[f"{name}.given"] for name in clause.reads):
+        return False
+    try:
+        return clause.holds(request, device)
+    except (Missing, ZeroDivisionError):
+        # It might be so.
+        return True
 
 
 def _time(one: Made, request: Facts, device: Facts) -> float | None:

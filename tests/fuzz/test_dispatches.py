@@ -21,6 +21,7 @@ def test_dispatches_agree_with_the_rules() -> None:
         ("_time", lambda *_: None),
         ("_by_time", lambda ranked, *_: ranked),
         ("_refusal", lambda one, *_: None),
+        ("_revokes", lambda *_: False),
     ],
 )
 def test_a_rule_read_otherwise_is_noticed(name: str, wrong: object, monkeypatch: pytest.MonkeyPatch) -> None:
