@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from nbx_registry.registry import Registry, default, load, set_default
     from nbx_registry.runtime import LiveDevice, Runtime
     from nbx_registry.runtimespec import RuntimeSpec
+    from nbx_registry.space import Space
     from nbx_registry.spec import TensorSpec
     from nbx_registry.streams import stream
     from nbx_registry.tensor import Tensor, asarray, empty
@@ -59,6 +60,7 @@ _HOMES = {
     "registry": ("Registry", "default", "load", "set_default"),
     "runtime": ("LiveDevice", "Runtime"),
     "runtimespec": ("RuntimeSpec",),
+    "space": ("Space",),
     "spec": ("TensorSpec",),
     "streams": ("stream",),
     "tensor": ("Tensor", "asarray", "empty"),
@@ -90,6 +92,7 @@ __all__ = [
     "ScalarOf",
     "SignatureError",
     "SlabAllocator",
+    "Space",
     "Tensor",
     "TensorSpec",
     "UnknownName",

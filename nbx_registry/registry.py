@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from nbx_registry.runtime import LiveDevice, Runtime
     from nbx_registry.selection import Selector
     from nbx_registry.signature import Signature
+    from nbx_registry.space import Space
     from nbx_registry.target import Target, Targets
 
 Made = TypeVar("Made")
@@ -380,6 +382,7 @@ class Registry:
         kernel: str | None = None,
         require: str = "any",
         runtime: Runtime | None = None,
+        settings: Mapping[str, Any] | None = None,
     ) -> BoundProgram:
         """Bind without arrays: for an absent device compiled code is made and nothing loaded.
 
@@ -387,14 +390,39 @@ class Registry:
         ----------
         runtime
             Stands in for the device's own runtime (an emulator).
+        settings
+            Launch settings in the place of tuned ones and defaults, by name: those of ``kernel``, which must be named.
+
+        Raises
+        ------
+        UnknownName
+            For a setting that the kernel lacks.
+        SignatureError
+            For settings of a kernel that is not named, or where an extent in its key is 0.
         """
         from nbx_registry.program import build
+        from nbx_registry.space import given
 
         if self.catalog.op(op).id != signature.op.id:
             raise SignatureError(f"the signature is of {signature.op.id}, not of {op}")
         target = self.target(device)
         choice = self.programs.choose(signature, target, require, kernel)
+        if settings is not None:
+            if kernel is None:
+                raise SignatureError("settings are those of a kernel: name it, kernel=...", code="ARGUMENTS")
+            choice = replace(choice, settings=given(choice.kernel, signature, settings), tuned=None)
         return build(choice, signature, target, require, kernel, runtime)
+
+    def space(self, kernel: str) -> Space | None:
+        """Return what may be tried of a kernel's launch settings, None where it states nothing; its module is imported.
+
+        Raises `UnknownName` for a kernel that nobody registers, `PluginFault` where what it names is no `Space` of its.
+        """
+        from nbx_registry import space
+        from nbx_registry.target import load
+
+        found = self.catalog.kernel(kernel)
+        return None if found.settings is None else space.of(found, self.catalog.op(found.op), load(found.settings))
 
     def require(self, require: str | None) -> str:
         """Return the policy in force for a request."""
