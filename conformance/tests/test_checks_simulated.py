@@ -24,6 +24,7 @@ CAUGHT_BY = {
     "writes_past_output": "guards",
     "stale": "fresh",
     "wrong_stream": "stream",
+    "host_fallback": "stream",
     "undeclared_memory": "allocation",
     "writes_input": "inputs",
     "one_percent": "numbers",

@@ -30,7 +30,7 @@ def hostile(run_kernel):
 
 
 def test_each_names_its_flaw_and_comes_as_a_plugin_of_its_own():
-    assert len(KERNELS) == 12
+    assert len(KERNELS) == 13
     for name, one in KERNELS.items():
         assert one.kernel.id == f"nbx-hostile/add/{name}"
         assert one.doc.endswith(".")

@@ -17,6 +17,7 @@ CAUGHT_BY = {
     "writes_past_output": ("add", "guards"),
     "stale": ("add", "fresh"),
     "wrong_stream": ("add", "stream"),
+    "host_fallback": ("add", "stream"),
     "undeclared_memory": ("add", "allocation"),
     "writes_input": ("add", "inputs"),
     "one_percent": ("add", "numbers"),

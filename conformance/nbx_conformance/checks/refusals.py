@@ -31,7 +31,11 @@ def of_contract(trial: Trial) -> Outcome:
     try:
         public.call(trial, prepared, out=prepared.out)
     except NbxError as error:
-        wrong = _unspecified(case, error) or _written(prepared, error)
+        wrong = _unspecified(case, error)
+        if wrong and isinstance(error, Refused):
+            # A kernel that does not take such tensors is never asked about their values.
+            wrong = _unfounded(case, error.decision.candidate(trial.kernel.id))
+        wrong = wrong or _written(prepared, error)
         return Outcome(NAME, "fail" if wrong else "refused", wrong or message(error))
     except Exception as error:  # noqa: BLE001 - whatever came instead of the error that is specified is the finding
         return Outcome(NAME, "error", f"{message(error)} came, not an error with the code {case.refuses}")

@@ -75,6 +75,13 @@ class WrongStream(Loopback):
     at_once = True
 
 
+class HostFallback(Loopback):
+    """Waits for its stream, and computes on the host, in its caller's time."""
+
+    at_once = True
+    waits = True
+
+
 class Undeclared(Loopback):
     """Takes memory that it did not declare, at each run."""
 
@@ -166,6 +173,7 @@ _FLAWS: dict[str, type[Loopback]] = {
     "writes_past_output": WritesPast,
     "stale": Stale,
     "wrong_stream": WrongStream,
+    "host_fallback": HostFallback,
     "undeclared_memory": Undeclared,
     "writes_input": WritesInput,
     "one_percent": OnePercent,
@@ -245,16 +253,17 @@ def _kernel(name: str, flaw: Callable[..., Loopback], op: str, changes: dict[str
 def bind(context: BindContext) -> Launch:
     """Bind the hostile kernel that the settings name."""
     flawed = _FLAWS[context.settings["flaw"]](context.signature)
-    return launch_of(context.signature, _AtOnce(flawed.run) if getattr(flawed, "at_once", False) else flawed.run)
+    return launch_of(context.signature, _AtOnce(flawed) if getattr(flawed, "at_once", False) else flawed.run)
 
 
 class _AtOnce:
-    """A function that does not wait for its stream."""
+    """A function that runs in its caller's thread: before its stream gets to it or, waiting, after that."""
 
     at_once = True
 
-    def __init__(self, run: Callable[..., None]) -> None:
-        self._run = run
+    def __init__(self, flawed: Loopback) -> None:
+        self._run = flawed.run
+        self.waits = getattr(flawed, "waits", False)
 
     def __call__(self, memory: Memory, *operands: Any) -> None:
         self._run(memory, *operands)

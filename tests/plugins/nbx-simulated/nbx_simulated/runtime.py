@@ -96,7 +96,8 @@ class SimulatedRuntime:
     Launch functions are Python callables ``f(memory, *arguments)``: addresses as integers, scalars as numbers. They run
     on the stream's own thread, when the stream gets to them. A function with an attribute ``at_once`` that is true
     runs in the caller's thread instead, before `SimulatedProgram.run` returns: as if it had been launched on a stream
-    that nobody asked for.
+    that nobody asked for. One whose attribute ``waits`` is true too waits for its stream first, as what falls back to
+    the host has to.
 
     Parameters
     ----------
@@ -295,6 +296,8 @@ class SimulatedProgram:
         for function, resolvers in self._launches:
             work = partial(function, memory, *(resolve(operands) for resolve in resolvers))
             if getattr(function, "at_once", False):
+                if getattr(function, "waits", False):
+                    queue.synchronize()
                 work()
             else:
                 queue.enqueue(work)
