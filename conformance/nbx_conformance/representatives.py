@@ -24,17 +24,17 @@ class Representatives:
     registry: Registry
     cases: CaseTable
     target: Target
-    _found: dict[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+    _found: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
 
-    def of(self, kernel: Kernel) -> frozenset[str]:
-        """Return the ids of a kernel's representatives."""
+    def of(self, kernel: Kernel) -> tuple[str, ...]:
+        """Return the ids of a kernel's representatives, in the order of the cases."""
         found = self._found.get(kernel.id)
         if found is None:
             cases = self.cases.of(kernel.op, "full")
             smoke = [case for case in cases if case.size == "smoke"]
-            found = frozenset(self._first_of_each(kernel, smoke))
+            found = tuple(self._first_of_each(kernel, smoke))
             if not found:
-                found = frozenset(self._first_of_each(kernel, [case for case in cases if case.size == "full"]))
+                found = tuple(self._first_of_each(kernel, [case for case in cases if case.size == "full"]))
             self._found[kernel.id] = found
         return found
 

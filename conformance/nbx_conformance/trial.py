@@ -94,10 +94,14 @@ class Site:
         """Whether a case stands for others of a kernel, so that what takes long is tried on it; `Representatives`."""
         return case.id in self._representatives.of(kernel)
 
-    def lags(self, bench: Bench, seconds: float) -> bool:
+    def foremost(self, kernel: Kernel, case: Case) -> bool:
+        """Whether a case is the first of a kernel's representatives, which may take longer than the others."""
+        return self._representatives.of(kernel)[:1] == (case.id,)
+
+    def lags(self, bench: Bench) -> bool:
         """Whether a stream here can be busy while its caller goes on; tried once."""
         if self._lags is None:
-            self._lags = bench.lags(seconds)
+            self._lags = bench.lags(0.01)
         return self._lags
 
     def problem(self, case: Case) -> Problem:
@@ -163,6 +167,11 @@ class Trial:
         return Bench(self.bound)
 
     @cached_property
+    def other_bench(self) -> Bench:
+        """The same program over other buffers."""
+        return Bench(self.bound)
+
+    @cached_property
     def first(self) -> Execution:
         """The first run."""
         return self.bench.run(self.problem.inputs(0))
@@ -180,7 +189,7 @@ class Trial:
         inputs = self.problem.inputs(0)
         first = self.first
         second = self.bench.run(inputs, guard=PATTERNS[1], poison=POISON[1])
-        if not _differing(first, second):
+        if not differing(first, second):
             return Disturbance()
         unwritten: list[str] = []
         for name, values in first.outputs.items():
@@ -192,12 +201,12 @@ class Trial:
                 )
         # Only a kernel that repeats itself can be told from what surrounds it.
         for _ in range(2):
-            changed = _differing(first, self.bench.run(inputs))
+            changed = differing(first, self.bench.run(inputs))
             if changed:
                 return Disturbance("; ".join(unwritten), repeats=f"{changed} differs when the same run is repeated")
-        changed = _differing(first, self.bench.run(inputs, guard=PATTERNS[1], poison=POISON[0]))
+        changed = differing(first, self.bench.run(inputs, guard=PATTERNS[1], poison=POISON[0]))
         guards = changed and f"{changed} depends on bytes outside the tensors"
-        changed = _differing(first, self.bench.run(inputs, guard=PATTERNS[0], poison=POISON[1]))
+        changed = differing(first, self.bench.run(inputs, guard=PATTERNS[0], poison=POISON[1]))
         poison = changed and f"{changed} depends on what outputs and workspace held before"
         return Disturbance("; ".join(unwritten), "" if unwritten else poison, guards)
 
@@ -210,7 +219,7 @@ class Trial:
         return hasher.hexdigest()[:16]
 
 
-def _differing(first: Execution, second: Execution) -> str:
+def differing(first: Execution, second: Execution) -> str:
     """Return a description of the first element that differs between two runs, or an empty string."""
     for name, values in first.results.items():
         differs = (as_bytes(values) != as_bytes(second.results[name])).any(-1)

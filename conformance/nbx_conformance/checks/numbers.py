@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from nbx_conformance.checks.judge import judge
+from nbx_conformance.repeats import repeats
 from nbx_conformance.trial import Outcome, Trial, first_index
 
 NAME = "numbers"
 
 
 def check(trial: Trial) -> Outcome:
-    """Compare the first run with the oracle."""
-    wrong = judge(trial, trial.first, 0).numbers or _copied(trial)
+    """Compare the first run with the oracle, and those of its repeats beside other work that gave something else."""
+    wrong = judge(trial, trial.first, 0).numbers or _copied(trial) or _repeated(trial)
     return Outcome(NAME, "fail" if wrong else "pass", wrong)
 
 
@@ -24,4 +25,15 @@ def _copied(trial: Trial) -> str:
         if differs.any():
             count = f"{int(differs.sum())} of {differs.size} elements"
             return f"{name}{first_index(differs)} is no copy: its bits changed ({count})"
+    return ""
+
+
+def _repeated(trial: Trial) -> str:
+    found = repeats(trial)
+    if found is None:
+        return ""
+    for run in found.others:
+        wrong = judge(trial, run, 0).wrong
+        if wrong:
+            return f"{found.differing} of {found} gave something else, one of them: {wrong}"
     return ""

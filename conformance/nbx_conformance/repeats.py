@@ -1,0 +1,118 @@
+"""Repeats: a representative case run again and again on the same inputs while other work is in flight."""
+
+from __future__ import annotations
+
+import time
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Final
+
+from nbx_conformance import load
+from nbx_conformance.bench import Bench, Execution
+from nbx_conformance.buffers import POISON
+from nbx_conformance.loop import Loop
+from nbx_conformance.trial import Trial, differing
+
+REPEATS: Final = 350
+"""A race that shows in one run of fifty is missed with a probability of 0.98^350 < 0.001."""
+
+SECONDS: Final = 0.02
+"""How long a case is repeated at most where one run is slow; `LEAST` times all the same."""
+
+FOREMOST_SECONDS: Final = 0.25
+"""The same for a kernel's first representative."""
+
+LEAST: Final = 3
+
+JUDGED: Final = 8
+"""How many results that differ are held against the oracle."""
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """What the repeats showed.
+
+    Attributes
+    ----------
+    count
+        How many there were.
+    beside
+        What else was in flight, in words.
+    differing
+        How many gave other bits than the first run.
+    first
+        What differed first; empty where nothing did.
+    others
+        The first few results that differed, no two alike.
+    """
+
+    count: int
+    beside: str
+    differing: int = 0
+    first: str = ""
+    others: tuple[Execution, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.count} repeats {self.beside}"
+
+
+def repeats(trial: Trial) -> Repeats | None:
+    """Repeat a trial's first run. None for what is no representative, launches nothing, or writes its inputs."""
+    if trial.bound.program is None or not trial.site.representative(trial.kernel, trial.case):
+        return None
+    return trial.memo("repeats", lambda: _repeats(trial))
+
+
+def _repeats(trial: Trial) -> Repeats | None:
+    # What a second run shows is shown by the one that comes second.
+    first, _, disturbance = trial.first, trial.fresh, trial.disturbance
+    loop = Loop(trial.bench, trial.problem.inputs(0))
+    stream = loop.bench.runtime.default_stream(loop.bench.index)
+    expected = loop.results_of(first)
+    # A result that is known to depend on what its memory held is not to be taken for one that changes by itself.
+    poison = (POISON[0],) if disturbance.poison or disturbance.unwritten else POISON
+    count = wrong = 0
+    others: dict[tuple[bytes, ...], Execution] = {}
+    described = ""
+    beside, work = _load(trial)
+    with work as feed:
+        foremost = trial.site.foremost(trial.kernel, trial.case)
+        end = time.perf_counter() + (FOREMOST_SECONDS if foremost else SECONDS)
+        while count < LEAST or (count < REPEATS and time.perf_counter() < end):
+            loop.clear(poison[count % len(poison)], stream)
+            # Whether a kernel keeps to its stream is for another check to find.
+            stream.synchronize()
+            feed()
+            loop.launch(stream)
+            found = loop.results(stream)
+            count += 1
+            if found == expected:
+                continue
+            wrong += 1
+            execution = loop.bench.read(stream)
+            if _inputs_written(loop.bench, execution):
+                return None
+            described = described or f"{differing(first, execution)} in repeat {count}"
+            if len(others) < JUDGED:
+                others.setdefault(tuple(found), execution)
+    return Repeats(count, beside, wrong, described, tuple(others.values()))
+
+
+def _load(trial: Trial) -> tuple[str, AbstractContextManager[load.Feed]]:
+    if trial.site.lags(trial.bench):
+        return "with other streams busy", load.streams(_other(trial))
+    if trial.site.reach == "here":
+        return "with another thread busy", load.threads(_other(trial))
+    return "with nothing beside them", load.none()
+
+
+def _other(trial: Trial) -> Loop:
+    return Loop(trial.other_bench, trial.problem.inputs(1))
+
+
+def _inputs_written(bench: Bench, execution: Execution) -> bool:
+    """Whether a run changed what it was given to read: then nothing follows from what comes after."""
+    given = [slot.name for slot in bench.slots if slot.kind == "input" and slot.name not in bench.mutable]
+    return any(
+        name in execution.contents and execution.contents[name].damage(elements=True) is not None for name in given
+    )
