@@ -222,7 +222,7 @@ def _padded(c: Looked) -> bool:
 
 PREDICATES: Final[Mapping[str, Callable[[Looked], bool]]] = {
     "awkward": _awkward,
-    "special": lambda c: any(True for _ in c.filled("special")),
+    "special": lambda c: any(spec.dtype.floating for spec, _ in c.filled("special", "bits")),
     "special_pairs": _special_pairs,
     "integer_ends": lambda c: any(True for _ in c.filled("extremes")),
     "bits": lambda c: any(True for _ in c.filled("bits")),

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from nbx_conformance import kinds, values
 from nbx_conformance.cases import COSTS, Case, CaseTable
 from nbx_conformance.checks import cost
+from nbx_conformance.parts import batch_of
 from nbx_conformance.problem import Problem
 from nbx_registry.errors import FileError, NbxError, SignatureError, nearest
 from nbx_registry.op import Op, Signature
@@ -114,11 +115,20 @@ def _of_case(op: Op, case: Case) -> Iterator[str]:
         yield from _of_large(case, outputs)
     if case.refuses is None:
         yield from cost.differences(problem)
+        yield from _of_batch(problem)
     if case.refuses is not None and case.runtime is None:
         yield f"is to be refused as {case.refuses}, but fits the contract, with outputs {list(map(str, outputs))}"
     for name, spec in case.tensors.items():
         if isinstance(spec, TensorSpec):
             yield from _of_values(case, name, spec)
+
+
+def _of_batch(problem: Problem) -> Iterator[str]:
+    if problem.case.batch:
+        try:
+            batch_of(problem)
+        except FileError as error:
+            yield f"{error}"
 
 
 def _of_large(case: Case, outputs: Sequence[TensorSpec]) -> Iterator[str]:

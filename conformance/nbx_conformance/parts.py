@@ -42,6 +42,9 @@ def batch_of(problem: Problem) -> Batch:
     extents: dict[str, int] = {}
     for name, axis in case.batch.items():
         for spec in _specs(problem, name):
+            if axis < -spec.rank and name in case.tensors:
+                # It has fewer axes than it is broadcast to.
+                continue
             if not -spec.rank <= axis < spec.rank:
                 raise FileError(f"batch of case {case.id} of {case.op}: {name} is {spec}; it has no axis {axis}")
             # What is broadcast along the axis is passed whole.

@@ -168,16 +168,11 @@ def infer_where(signature: Signature) -> TensorSpec:
 
 
 def cost_where(signature: Signature) -> Cost:
-    """No arithmetic. At the least every condition is read, and of the branches one element for each of the output.
-
-    Which one is a matter of values, so all are taken to differ as far as they can.
-    """
+    """No arithmetic. At the least every condition is read, and of the branches the one with less to read, if any."""
     condition, x1, x2 = signature.operands
     (out,) = signature.outputs
-    branches = [spec for spec in (x1, x2) if not spec.weak]
-    distinct = sum(spec.distinct_bytes for spec in branches)
-    chosen = min(spec.dtype.nbytes(out.size) for spec in branches)
-    return default_cost(signature, least_bytes=condition.distinct_bytes + min(distinct, chosen) + out.nbytes)
+    chosen = min(0 if spec.weak else spec.distinct_bytes for spec in (x1, x2))
+    return default_cost(signature, least_bytes=condition.distinct_bytes + chosen + out.nbytes if out.size else 0)
 
 
 @op(

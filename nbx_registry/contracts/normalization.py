@@ -19,10 +19,13 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def cost_layer_norm(signature: Signature) -> Cost:
-    """Five operations an element (two sums, difference, square, product), one more for a weight and for a bias."""
+    """Five operations an element (two sums, difference, square, product), one more for a weight and for a bias.
+
+    At the least for each element that differs.
+    """
     x, weight, bias = signature.operands
     each = 5 + (weight is not None) + (bias is not None)
-    return default_cost(signature, flops=each * x.size)
+    return default_cost(signature, flops=each * x.size, least_flops=each * x.distinct)
 
 
 def magnitude_layer_norm(
@@ -81,9 +84,10 @@ def layer_norm(x: Array, weight: Array | None, bias: Array | None, *, eps: float
 
 
 def cost_rms_norm(signature: Signature) -> Cost:
-    """Three operations an element (square, sum, product), one more for a weight."""
+    """Three operations an element (square, sum, product), one more for a weight; at the least where elements differ."""
     x, weight = signature.operands
-    return default_cost(signature, flops=(3 + (weight is not None)) * x.size)
+    each = 3 + (weight is not None)
+    return default_cost(signature, flops=each * x.size, least_flops=each * x.distinct)
 
 
 @op(

@@ -103,11 +103,9 @@ def infer_mean(signature: Signature) -> TensorSpec:
 
 
 def cost_mean(signature: Signature) -> Cost:
-    """One operation an element, as a sum, and one for each result."""
+    """One operation an element, as a sum, and one for each result; at the least one for each element that differs."""
     (x,), (out,) = signature.operands, signature.outputs
-    return default_cost(
-        signature, flops=x.size + out.size, least_flops=builtins.max(0, x.distinct - out.size) + out.size
-    )
+    return default_cost(signature, flops=x.size + out.size, least_flops=x.distinct)
 
 
 def magnitude_mean(signature: Signature, x: Array, *, axis: tuple[int, ...] | None, keepdims: bool) -> Array:
