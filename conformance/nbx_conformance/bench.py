@@ -5,18 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nbx_conformance.buffers import PATTERNS, POISON, Allocator, Contents, DeviceMemory, GuardedBuffer, allocator
+from nbx_conformance.buffers import PATTERNS, POISON, Contents, DeviceMemory, GuardedBuffer, allocator
+from nbx_conformance.tiled import Tiled
+from nbx_conformance.tiled_buffers import Scan, buffer_for
 from nbx_registry.errors import NbxError
 from nbx_registry.program import BoundProgram
 from nbx_registry.runtime import LiveDevice, Runtime, Slot, Stream
 from nbx_registry.spec import TensorSpec
 
+if TYPE_CHECKING:
+    from nbx_conformance.sample import Sample
+
 Array = np.ndarray[Any, np.dtype[Any]]
-Value = Array | bool | int | float
+Value = Array | Tiled | bool | int | float
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,13 +33,13 @@ class Execution:
     contents
         By slot: parameters, outputs, workspace.
     outputs, mutated
-        Values by name, of the outputs and of the parameters written in place.
+        Values by name, of the outputs and of the parameters written in place; of a large problem those at its sample.
     allocations
         Allocations the runtime counted, and their bytes, while the program was enqueued and ran; not counted where it
         ran behind a delay.
     """
 
-    contents: Mapping[str, Contents]
+    contents: Mapping[str, Contents | Scan]
     outputs: Mapping[str, Array]
     mutated: Mapping[str, Array]
     allocations: tuple[int, int]
@@ -46,22 +51,26 @@ class Execution:
 
 
 class Bench:
-    """Buffers for every operand of a bound program, and the program."""
+    """Buffers for every operand of a bound program, and the program.
 
-    def __init__(self, bound: BoundProgram) -> None:
+    ``sample`` says where large results are looked at.
+    """
+
+    def __init__(self, bound: BoundProgram, sample: Sample | None = None) -> None:
         if bound.runtime is None or bound.live is None:
             raise NbxError(f"{bound.choice.kernel.id} is bound to no device that is present; nothing can be run")
         self.bound = bound
         self.runtime: Runtime = bound.runtime
         self.live: LiveDevice = bound.live
         self.index = bound.live.index
-        self._allocate: Allocator = allocator(self.runtime, self.index)
+        self._sample = sample
         self.mutable = frozenset(param.name for param in bound.signature.op.tensors if param.mutable)
         # A view has no memory of its own: what it shows is read from its base.
         kinds = ("input",) if bound.view is not None else ("input", "output", "workspace")
         self.slots = [slot for slot in bound.slots if slot.kind in kinds]
+        allocate = allocator(self.runtime, self.index)
         self.buffers = {
-            slot.name: GuardedBuffer(slot.name, slot.spec, self._allocate) for slot in self.slots if not slot.spec.weak
+            slot.name: buffer_for(slot.name, slot.spec, allocate, sample) for slot in self.slots if not slot.spec.weak
         }
         self._scalars: dict[str, bool | int | float] = {}
 
@@ -127,7 +136,7 @@ class Bench:
                 assert isinstance(value, bool | int | float)
                 self._scalars[slot.name] = value
             elif slot.kind == "input":
-                assert isinstance(value, np.ndarray)
+                assert isinstance(value, np.ndarray | Tiled)
                 buffer.prepare(value, guard=guard, poison=poison)
             else:
                 buffer.prepare(None, guard=guard, poison=poison)
@@ -160,16 +169,24 @@ class Bench:
         signature = self.bound.signature
         view = self.bound.view
         if view is None:
-            outputs = {output.name: contents[output.name].values() for output in signature.op.outputs}
+            outputs = {output.name: self._values(output.name, contents[output.name]) for output in signature.op.outputs}
         else:
             base = contents[view.of]
             spec = base.buffer.spec
             shown = TensorSpec(spec.dtype, view.shape, view.strides, spec.offset + view.offset)
-            outputs = {signature.op.outputs[0].name: base.values(shown)}
+            name = signature.op.outputs[0].name
+            outputs = {name: self._values(name, base, shown)}
         mutated = {
-            name: contents[name].values() for name in signature.names if name in self.mutable and name in contents
+            name: self._values(name, contents[name])
+            for name in signature.names
+            if name in self.mutable and name in contents
         }
         return Execution(contents, outputs, mutated, counted)
+
+    def _values(self, name: str, contents: Contents | Scan, view: TensorSpec | None = None) -> Array:
+        if self._sample is None:
+            return contents.values(view)
+        return self._sample.look(name, contents.buffer.spec if view is None else view, contents.values)
 
 
 class _Scratch:

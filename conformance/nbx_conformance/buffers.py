@@ -1,19 +1,25 @@
 """Guarded buffers: memory with bands around a tensor and gaps in it that no kernel may write, or read for a result.
 
-Each buffer keeps the image of what was last written to it, so that afterwards every byte can be compared.
+A buffer keeps the image of what was last written to it, so that afterwards every byte can be compared; of large
+tensors none is kept: `nbx_conformance.tiled_buffers`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
 from nbx_conformance import layouts
+from nbx_conformance.tiled import Tiled
 from nbx_registry.runtime import Buffer, Runtime, Stream
 from nbx_registry.spec import TensorSpec
+
+if TYPE_CHECKING:
+    from nbx_conformance.tiled_buffers import Scan
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -32,12 +38,16 @@ class Memory(Protocol):
 
     address: int
 
-    def write(self, image: Array, stream: Stream | None) -> None:
-        """Fill the memory, in stream order."""
+    def write(self, image: Array, stream: Stream | None, start: int = 0) -> None:
+        """Write bytes from byte ``start`` on, in stream order."""
         ...
 
-    def read(self, stream: Stream | None) -> Array:
-        """Return a copy of the memory, complete on return."""
+    def fill(self, byte: int, start: int, nbytes: int, stream: Stream | None) -> None:
+        """Set bytes to one value, in stream order."""
+        ...
+
+    def read(self, stream: Stream | None, start: int = 0, nbytes: int | None = None) -> Array:
+        """Return a copy of ``nbytes`` bytes (None: all there are) from byte ``start`` on, complete on return."""
         ...
 
 
@@ -50,15 +60,20 @@ class HostMemory:
         self.array: Array = raw[start : start + nbytes]
         self.address = int(self.array.ctypes.data)
 
-    def write(self, image: Array, stream: Stream | None) -> None:
-        """Fill the memory, in stream order."""
+    def write(self, image: Array, stream: Stream | None, start: int = 0) -> None:
+        """Write bytes from byte ``start`` on."""
         del stream
-        self.array[:] = image
+        self.array[start : start + image.size] = image
 
-    def read(self, stream: Stream | None) -> Array:
-        """Return a copy of the memory, complete on return."""
+    def fill(self, byte: int, start: int, nbytes: int, stream: Stream | None) -> None:
+        """Set bytes to one value."""
         del stream
-        return self.array.copy()
+        self.array[start : start + nbytes].fill(byte)
+
+    def read(self, stream: Stream | None, start: int = 0, nbytes: int | None = None) -> Array:
+        """Return a copy of ``nbytes`` bytes (None: all there are) from byte ``start`` on."""
+        del stream
+        return self.array[start : None if nbytes is None else start + nbytes].copy()
 
 
 class DeviceMemory:
@@ -71,14 +86,18 @@ class DeviceMemory:
         self.nbytes = nbytes
         self.address = self.buffer.address
 
-    def write(self, image: Array, stream: Stream | None) -> None:
-        """Fill the memory, in stream order."""
-        self.runtime.copy_in(self.device, self.address, image, stream)
+    def write(self, image: Array, stream: Stream | None, start: int = 0) -> None:
+        """Write bytes from byte ``start`` on, in stream order."""
+        self.runtime.copy_in(self.device, self.address + start, image, stream)
 
-    def read(self, stream: Stream | None) -> Array:
-        """Return a copy of the memory, complete on return."""
-        target = np.empty(self.nbytes, np.uint8)
-        self.runtime.copy_out(self.device, target, self.address, stream)
+    def fill(self, byte: int, start: int, nbytes: int, stream: Stream | None) -> None:
+        """Set bytes to one value, in stream order."""
+        self.runtime.fill(self.device, self.address + start, byte, nbytes, stream)
+
+    def read(self, stream: Stream | None, start: int = 0, nbytes: int | None = None) -> Array:
+        """Return a copy of ``nbytes`` bytes (None: all there are) from byte ``start`` on, complete on return."""
+        target = np.empty(self.nbytes - start if nbytes is None else nbytes, np.uint8)
+        self.runtime.copy_out(self.device, target, self.address + start, stream)
         return target
 
 
@@ -121,27 +140,31 @@ class GuardedBuffer:
         self.end = BAND + high * itemsize
         self.nbytes = BAND + -(-max(high, spec.offset) * itemsize // 256) * 256 + BAND
         self.memory = allocate(self.nbytes)
-        self.image: Array = np.zeros(self.nbytes, np.uint8)
-        self._inside: Array | None = None
+        self.poison = POISON[0]
+        """The byte that an output last started as."""
 
     @property
     def address(self) -> int:
         """Of the first element."""
         return self.memory.address + self.start
 
-    @property
+    @cached_property
+    def image(self) -> Array:
+        """What was last composed."""
+        return np.zeros(self.nbytes, np.uint8)
+
+    @cached_property
     def inside(self) -> Array:
         """True for every byte that belongs to an element."""
-        if self._inside is None:
-            self._inside = np.zeros(self.nbytes, bool)
-            _elements(self._inside, self.start, self.spec, bytewise=True)[...] = True
-        return self._inside
+        found = np.zeros(self.nbytes, bool)
+        elements_of(found, self.start, self.spec, bytewise=True)[...] = True
+        return found
 
     def operand(self, view: TensorSpec | None = None) -> Any:
         """Return what a launch is given: the array over the elements (or a view's), or the address of the first."""
         spec = self.spec if view is None else view
         start = BAND + spec.offset * spec.dtype.itemsize
-        return _elements(self.memory.array, start, spec) if isinstance(self.memory, HostMemory) else self.address
+        return elements_of(self.memory.array, start, spec) if isinstance(self.memory, HostMemory) else self.address
 
     def bytes(self) -> Array | None:
         """Return the bytes from the first element on, where the memory is this process's; else None."""
@@ -149,13 +172,15 @@ class GuardedBuffer:
             return None
         return self.memory.array[self.start : self.end]
 
-    def prepare(self, values: Array | None, *, guard: int, poison: int) -> None:
+    def prepare(self, values: Array | Tiled | None, *, guard: int, poison: int) -> None:
         """Compose the next image: bands and gaps of one byte, elements with values (None: of the poison byte)."""
+        assert not isinstance(values, Tiled)
+        self.poison = poison
         self.image.fill(guard)
         if values is None:
             self.image[self.inside] = poison
         elif values.size:
-            target = _elements(self.image, self.start, self.spec)
+            target = elements_of(self.image, self.start, self.spec)
             # Assigning through a stride of 0 would write one element many times.
             kept = tuple(slice(0, 1) if step == 0 else slice(None) for step in self.spec.strides)
             target[(*kept, ...)] = values[kept]
@@ -164,9 +189,9 @@ class GuardedBuffer:
         """Write the image to memory."""
         self.memory.write(self.image, stream)
 
-    def download(self, stream: Stream | None = None) -> Contents:
+    def download(self, stream: Stream | None = None) -> Contents | Scan:
         """Read memory back."""
-        return Contents(self, self.memory.read(stream), self.image.copy())
+        return Contents(self, self.memory.read(stream), self.image.copy(), self.poison)
 
 
 @dataclass(frozen=True)
@@ -176,12 +201,13 @@ class Contents:
     buffer: GuardedBuffer
     after: Array
     before: Array
+    poison: int
 
     def values(self, view: TensorSpec | None = None) -> Array:
         """Return the elements, dense: the tensor's own, or those of a view over the same memory."""
         spec = self.buffer.spec if view is None else view
         start = BAND + spec.offset * spec.dtype.itemsize
-        return np.ascontiguousarray(_elements(self.after, start, spec)).reshape(spec.shape)
+        return np.ascontiguousarray(elements_of(self.after, start, spec)).reshape(spec.shape)
 
     def damage(self, *, elements: bool) -> Damage | None:
         """Return what changed outside the elements or, with ``elements``, anywhere; None where nothing did."""
@@ -195,6 +221,16 @@ class Contents:
         first = int(np.argmax(changed))
         return Damage(buffer.name, count, first - buffer.start, buffer.end - buffer.start)
 
+    def poisoned(self) -> Array:
+        """Return which elements hold the poison that an output starts as."""
+        return (as_bytes(self.values()) == self.poison).all(-1)
+
+    def unwritten(self, kept: Array) -> str:
+        """Return in words what was never written: ``kept`` elements held poison after runs on different ones."""
+        where = [int(i) for i in np.unravel_index(int(np.argmax(kept)), kept.shape)]
+        count = f"{int(kept.sum())} of {kept.size} elements"
+        return f"{count} of {self.buffer.name} were never written, first {where}"
+
 
 def as_bytes(values: Array) -> Array:
     """Return the bytes of each element along a last axis of their own."""
@@ -202,7 +238,7 @@ def as_bytes(values: Array) -> Array:
     return dense.view(np.uint8).reshape(*values.shape, values.dtype.itemsize)
 
 
-def _elements(memory: Array, start: int, spec: TensorSpec, *, bytewise: bool = False) -> Array:
+def elements_of(memory: Array, start: int, spec: TensorSpec, *, bytewise: bool = False) -> Array:
     """Return the elements of a spec over raw memory, or, bytewise, their bytes along a last axis."""
     itemsize = spec.dtype.itemsize
     strides = tuple(step * itemsize for step in spec.strides)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from nbx_conformance import values
 from nbx_conformance.bench import Array, Value
 from nbx_conformance.cases import Case, Scalar
+from nbx_conformance.tiled import Tiled
 from nbx_registry import dtypes
 from nbx_registry.errors import SignatureError
 from nbx_registry.op import Op, Signature
 from nbx_registry.spec import TensorSpec, weak_spec
+
+if TYPE_CHECKING:
+    from nbx_conformance.sample import Sample
 
 
 class Problem:
@@ -25,6 +29,11 @@ class Problem:
         self.case = case
         self._inputs: dict[int, dict[str, Any]] = {}
         self._references: dict[int, dict[str, Array]] = {}
+
+    @cached_property
+    def sample(self) -> Sample | None:
+        """Where it is looked at; None: everywhere."""
+        return None
 
     @cached_property
     def signature(self) -> Signature:
@@ -142,6 +151,11 @@ class Problem:
             kept[param.name] = _equal(self.reference(repetition)[param.name], before) & _equal(again, other)
         return kept
 
+    def before(self, repetition: int) -> dict[str, Array]:
+        """Return what parameters written in place hold before a run."""
+        given = self.given(repetition)
+        return {param.name: given[param.name] for param in self.op.tensors if param.mutable and param.name in given}
+
     @cached_property
     def repeats_differ(self) -> bool:
         """Whether the fresh inputs differ from the first: an empty tensor, or one of zeros, has no others."""
@@ -185,6 +199,8 @@ def _equal(wide: Array, narrow: Array) -> Array:
 
 
 def _same(first: Value, second: Value) -> bool:
+    if isinstance(first, Tiled) and isinstance(second, Tiled):
+        return _same(first.block, second.block)
     if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
         return first.tobytes() == second.tobytes()
     return first == second

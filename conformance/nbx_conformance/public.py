@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from nbx_conformance.buffers import PATTERNS, POISON, DeviceMemory, GuardedBuffer, HostMemory
+from nbx_conformance.tiled_buffers import buffer_for
 from nbx_conformance.trial import Site, Trial
 from nbx_registry import registry as registry_module
 from nbx_registry.runtime import Runtime
@@ -50,7 +51,7 @@ def prepare(trial: Trial, outputs: tuple[TensorSpec, ...] = (), *, tensors: bool
     given = trial.problem.given(0)
 
     def put(name: str, spec: TensorSpec, values: Any) -> Any:
-        buffers[name] = _buffer(trial.site, name, spec, values, tensors=tensors)
+        buffers[name] = _buffer(trial, name, spec, values, tensors=tensors)
         return _seen(trial.site, buffers[name], spec, tensors=tensors)
 
     for name, spec in trial.case.tensors.items():
@@ -76,7 +77,7 @@ def overlapping(trial: Trial, name: str, shift: int) -> tuple[Call, Any]:
     spec = trial.problem.signature.tensor(name)
     values = trial.problem.given(0)[name]
     line = np.concatenate([values.reshape(-1), np.zeros(shift, values.dtype)])
-    shared = _buffer(trial.site, name, TensorSpec(spec.dtype, line.shape), line, tensors=False)
+    shared = _buffer(trial, name, TensorSpec(spec.dtype, line.shape), line, tensors=False)
     source = _seen(trial.site, shared, TensorSpec(spec.dtype, spec.shape), tensors=False)
     target = _seen(trial.site, shared, TensorSpec(spec.dtype, spec.shape, None, shift), tensors=False)
     runtime, index, _ = device_of(trial.site)
@@ -85,10 +86,10 @@ def overlapping(trial: Trial, name: str, shift: int) -> tuple[Call, Any]:
     return Call({**prepared.arguments, name: source}, (target,), buffers), target
 
 
-def _buffer(site: Site, name: str, spec: TensorSpec, values: Any, *, tensors: bool) -> GuardedBuffer:
-    runtime, index, place = device_of(site)
-    numpy = place == "cpu" and not tensors
-    buffer = GuardedBuffer(name, spec, HostMemory if numpy else partial(DeviceMemory, runtime, index))
+def _buffer(trial: Trial, name: str, spec: TensorSpec, values: Any, *, tensors: bool) -> GuardedBuffer:
+    runtime, index, place = device_of(trial.site)
+    allocate = HostMemory if place == "cpu" and not tensors else partial(DeviceMemory, runtime, index)
+    buffer = buffer_for(name, spec, allocate, trial.problem.sample)
     buffer.prepare(values, guard=PATTERNS[0], poison=POISON[0])
     buffer.upload()
     return buffer

@@ -53,6 +53,28 @@ def generate(spec: TensorSpec, strategy: Strategy, rng: np.random.Generator, rep
     return np.array(np.broadcast_to(values, spec.shape), order="C")
 
 
+UNSTRUCTURED: Final = frozenset(
+    (
+        *("normal", "large_mean", "uniform", "nonzero", "wide", "integers", "extremes", "bits", "ones", "constant"),
+        *("special", "index"),
+    )
+)
+"""Strategies whose values mean the same wherever they stand, so that a large tensor may repeat a block of them."""
+
+
+def block(dtype: DType, strategy: Strategy, length: int, rng: np.random.Generator, repetition: int = 0) -> Array:
+    """Return the block of values that a large tensor repeats.
+
+    Raises `FileError` as `generate` does, and for a strategy whose values depend on where they stand.
+    """
+    name, parameters = split(strategy)
+    if name in STRATEGIES and (name not in UNSTRUCTURED or "rows" in parameters):
+        raise FileError(
+            f"value strategy {strategy!r} depends on the shape; a large tensor takes {', '.join(sorted(UNSTRUCTURED))}"
+        )
+    return generate(TensorSpec(dtype, (length,)), strategy, rng, repetition)
+
+
 def split(strategy: object) -> tuple[str, dict[str, Any]]:
     """Return a strategy's name and parameters. Raises `FileError` for anything else."""
     if isinstance(strategy, str):

@@ -21,10 +21,10 @@ def check(trial: Trial) -> Outcome | None:
 
 
 def _changed(trial: Trial, run: Execution, repetition: int) -> str:
-    given = trial.problem.given(repetition)
+    before = trial.problem.before(repetition)
     untouched = trial.problem.untouched(repetition)
     for name, values in run.mutated.items():
-        changed = untouched[name] & (as_bytes(values) != as_bytes(given[name])).any(-1)
+        changed = untouched[name] & (as_bytes(values) != as_bytes(before[name])).any(-1)
         if changed.any():
             more = int(changed.sum()) - 1
             return f"{name}{first_index(changed)} is not to be touched, and changed, as did {more} more elements"
