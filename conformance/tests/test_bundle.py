@@ -91,7 +91,7 @@ def test_the_registry_takes_a_bundle_as_evidence(file: Path, registry: nbx.Regis
 
 def test_a_bundle_is_compact(file: Path) -> None:
     entries = len(cases_of(json.loads(file.read_bytes())))
-    assert file.stat().st_size / entries < 300
+    assert file.stat().st_size / entries < 350
 
 
 def test_a_bundle_with_any_byte_changed_does_not_verify(file: Path) -> None:
@@ -160,7 +160,7 @@ def failed(data: dict[str, Any]) -> None:
         (drop("allocation"), "no case passed allocation"),
         (fail_one, "verdict: is 'pass', but a case failed"),
         (failed, "verdict fail: it proves nothing"),
-        (without_case, "1 of the suite's cases are missing"),
+        (without_case, "is missing of the cases of sqrt@1"),
         (invented, "'vibes' is no check of the suite"),
         (twice, "check numbers is recorded twice"),
         (without_output, "no digest of the output is recorded"),
@@ -201,6 +201,7 @@ def test_another_version_of_a_contract_is_stale(file: Path, registry: nbx.Regist
 def test_what_is_not_installed_is_noted(file: Path, registry: nbx.Registry) -> None:
     def change(data: dict[str, Any]) -> None:
         data["kernels"]["nbx-other/sqrt/fast"] = data["kernels"].pop(KERNEL)
+        data["selection"]["kernels"] = []
         data["suite"]["digest"] = "0" * 64
 
     found = verify(resealed(file, change), registry, runner.case_table(registry))

@@ -1,0 +1,306 @@
+"""Consistency of bundles: whether what one says of the whole is borne out by what it says of the parts."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import date
+from fnmatch import fnmatchcase
+from typing import Any, Final, cast
+
+from nbx_conformance import checks
+from nbx_conformance.cases import SIZES
+from nbx_conformance.checks import built, refusals
+from nbx_registry.bundle import Bundle
+from nbx_registry.kernel import Kernel
+from nbx_registry.op import Op
+
+Data = Mapping[str, Any]
+
+
+def of_file(data: Data, found: Bundle) -> Iterator[str]:
+    """Yield what does not fit in everything but the kernels' own records."""
+    yield from _selection(data)
+    yield from _handles(data, found)
+    yield from _plugins(data)
+    yield from _waivers(data, found)
+
+
+def of_kernel(
+    identifier: str, data: Data, found: Bundle, op: Op | None = None, kernel: Kernel | None = None
+) -> Iterator[str]:
+    """Yield how a kernel's verdict is not borne out by its cases; of an op that is not known everything is asked."""
+    entry = data["kernels"][identifier]
+    seen: set[tuple[str, str]] = set()
+    passed: set[str] = set()
+    for case in entry["cases"]:
+        where = f"case {case['case']}"
+        yield from (f"{where}: {problem}" for problem in _types(case))
+        names = case["check"].split(" ")
+        for name in names:
+            if name not in checks.NAMES:
+                yield f"{where}: {name!r} is no check of the suite"
+            if (case["case"], name) in seen:
+                yield f"{where}: check {name} is recorded twice"
+            seen.add((case["case"], name))
+        if case["verdict"] == "pass":
+            passed.update(names)
+        yield from (f"{where}: {problem}" for problem in _verdict(identifier, case, names, data))
+    yield from _measured(entry)
+    yield from _expected(entry)
+    yield from _whole(entry, found, passed, op, kernel)
+
+
+def _whole(entry: Data, found: Bundle, passed: set[str], op: Op | None, kernel: Kernel | None) -> Iterator[str]:
+    verdict = entry["verdict"]
+    if verdict == "pass":
+        launched = entry["backend"] != "view" or "poison" in passed
+        required = checks.REQUIRED | checks.REQUIRED_OF_LAUNCHES if launched else checks.REQUIRED
+        if op is not None and not op.tensors:
+            # What is given nothing can neither write it nor answer for what it was given before.
+            required -= {"inputs", "fresh"}
+        elif op is not None and all(param.mutable for param in op.tensors):
+            required -= {"inputs"}
+        if kernel is not None and kernel.deterministic and launched:
+            required |= {"determinism"}
+        if missing := sorted(required - passed):
+            yield f"verdict pass, but no case passed {', '.join(missing)}"
+    if verdict in ("fail", "incomplete"):
+        yield f"verdict {verdict}: it proves nothing about this kernel"
+    if verdict == "built":
+        if not entry["built"]:
+            yield "verdict built, but nothing that was built is recorded"
+        if built.NAME not in passed:
+            yield "verdict built, but no case passed the check built"
+    if verdict in ("pass", "built") and any(case["verdict"] in ("fail", "error") for case in entry["cases"]):
+        yield f"verdict {verdict}, but a case failed"
+    if found.reach == "built" and passed - {built.NAME}:
+        yield f"nothing was run, yet {', '.join(sorted(passed - {built.NAME}))} passed"
+
+
+def _verdict(identifier: str, case: Data, names: Sequence[str], data: Data) -> Iterator[str]:
+    """Yield what does not fit in one entry."""
+    verdict = case["verdict"]
+    if verdict == "refused":
+        if names != [refusals.NAME]:
+            yield f"is refused by the check {case['check']}; only {refusals.NAME} refuses"
+        if not case.get("reason"):
+            yield "is refused without a reason"
+    if (verdict == "waived") != ("waiver" in case):
+        yield f"is {verdict}, " + ("yet names a waiver" if "waiver" in case else "but names no waiver")
+    if "waiver" in case:
+        yield from _waived(identifier, case, names, data)
+    if "numbers" in names and verdict == "pass":
+        if "output_digest" not in case:
+            yield "numbers passed, but no digest of the output is recorded"
+        share = _number(case.get("profile", {}), "share")
+        if share is not None and share > 1:
+            yield f"numbers passed, but the error is {share:g} times what the contract allows"
+
+
+def _measured(entry: Data) -> Iterator[str]:
+    """Yield what does not fit among the entries of a case: what was measured stands in the first of them."""
+    cases: dict[str, list[Data]] = {}
+    for case in entry["cases"]:
+        cases.setdefault(case["case"], []).append(case)
+    for name, entries in cases.items():
+        if len({str(case.get("seed")) for case in entries}) > 1:
+            yield f"case {name}: its entries have different seeds"
+        verdicts = {check: case["verdict"] for case in entries for check in case["check"].split(" ")}
+        cold = next((case["cold"] for case in entries if "cold" in case), None)
+        if cold is None:
+            if verdicts.get("cold") == "pass":
+                yield f"case {name}: cold passed, but no time is recorded"
+            continue
+        seconds, least, sets = _number(cold, "seconds"), _number(cold, "least_s"), _number(cold, "sets")
+        if seconds is None or least is None or sets is None or sets < 1:
+            yield f"case {name}: cold must hold seconds, least_s and sets"
+        elif "cold" not in verdicts:
+            yield f"case {name}: a cold time is recorded, but not the check"
+        elif seconds < least and verdicts["cold"] != "error":
+            yield f"case {name}: took {seconds:g} s cold, less than the least cost, {least:g} s, which is an error"
+
+
+def _expected(entry: Data) -> Iterator[str]:
+    recorded, expected = len({case["case"] for case in entry["cases"]}), entry["expected"]
+    if recorded > expected:
+        yield f"{recorded} cases are recorded, of {expected} in the whole run"
+    elif recorded < expected and entry["verdict"] != "incomplete":
+        yield f"verdict {entry['verdict']}, but only {recorded} of the run's {expected} cases are recorded"
+
+
+def _selection(data: Data) -> Iterator[str]:
+    selection = data["selection"]
+    if selection.get("size") not in SIZES:
+        yield f"selection: size {selection.get('size')!r} is none of {', '.join(SIZES)}"
+    for name in ("plugins", "ops", "kernels"):
+        if not _strings(selection.get(name)):
+            yield f"selection: {name} must be a list of strings"
+            return
+    ops, kernels = selection["ops"], selection["kernels"]
+    for identifier, entry in data["kernels"].items():
+        if kernels and identifier not in kernels:
+            yield f"selection: {identifier} was not asked for"
+        if ops and entry["op"] not in ops and entry["op"].partition("@")[0] not in ops:
+            yield f"selection: {entry['op']}, which {identifier} implements, was not asked for"
+    if not isinstance(selection.get("keyword"), str | None):
+        yield "selection: keyword must be a string or null"
+    shards = selection.get("shards")
+    if shards is not None and not _is_shards(shards):
+        yield "selection: shards must hold their number and the parts that are here"
+
+
+def _is_shards(shards: object) -> bool:
+    if not isinstance(shards, dict):
+        return False
+    content = cast("dict[str, object]", shards)
+    of, parts = content.get("of"), content.get("parts")
+    if content.keys() != {"of", "parts"} or not _is_count(of) or not isinstance(parts, list):
+        return False
+    numbers = cast("list[object]", parts)
+    return (
+        bool(numbers)
+        and all(_is_count(part) for part in numbers)
+        and numbers == sorted({part for part in cast("list[int]", numbers) if 1 <= part <= cast("int", of)})
+    )
+
+
+def _handles(data: Data, found: Bundle) -> Iterator[str]:
+    named = {
+        case["handle"] for entry in data["kernels"].values() for case in entry["cases"] if _is_text(case.get("handle"))
+    }
+    stated = set(found.handles)
+    if unstated := sorted(named - stated):
+        yield f"device: cases ran on {', '.join(unstated)}, which handles does not name"
+    if unused := sorted(stated - named):
+        yield f"device: handles names {', '.join(unused)}, on which no case ran"
+    if found.reach != "here" and named:
+        yield f"device: cases ran on {', '.join(sorted(named))}, yet the reach is {found.reach}"
+
+
+def _plugins(data: Data) -> Iterator[str]:
+    for name, entry in data["plugins"].items():
+        where = f"plugin {name}"
+        if not isinstance(entry, dict) or not isinstance(cast("Data", entry).get("checks"), list):
+            yield f"{where}: must hold its checks"
+            continue
+        plugin = cast("Data", entry)
+        said = cast("list[Any]", plugin["checks"])
+        if not said or not all(isinstance(c, dict) and _is_text(cast("Data", c).get("check")) for c in said):
+            yield f"{where}: each of its checks must have a name, and there must be some"
+            continue
+        names = [check["check"] for check in said]
+        if len(set(names)) < len(names):
+            yield f"{where}: a check is recorded twice"
+        for check in said:
+            if check.get("verdict") not in ("pass", "fail"):
+                yield f"{where}: the check {check['check']} has the verdict {check.get('verdict')!r}, not pass or fail"
+            elif check["verdict"] == "fail":
+                yield f"{where}: {check['check']} failed: {check.get('reason', 'without a reason')}"
+        verdict = "fail" if any(check.get("verdict") != "pass" for check in said) else "pass"
+        if plugin.get("verdict") != verdict:
+            yield f"{where}: verdict {plugin.get('verdict')!r}, but its checks come to {verdict!r}"
+        distribution = str(plugin.get("distribution"))
+        other = data["distributions"].get(distribution)
+        if other is not None and plugin.get("version") != other:
+            yield f"{where}: version {plugin.get('version')!r} of {distribution}, of which {other} was installed"
+
+
+_WAIVER: Final = ("id", "kernel", "case", "check", "device", "reason", "link", "expires")
+
+
+def _waivers(data: Data, found: Bundle) -> Iterator[str]:
+    used = [case.get("waiver") for entry in data["kernels"].values() for case in entry["cases"]]
+    seen: set[str] = set()
+    for waiver in data["waivers"]:
+        identifier = waiver.get("id")
+        if absent := [key for key in _WAIVER if not _is_text(waiver.get(key))]:
+            yield f"waiver {identifier!r} lacks {', '.join(absent)}"
+            continue
+        if identifier in seen:
+            yield f"waiver {identifier} is listed twice"
+        seen.add(identifier)
+        if identifier not in used:
+            yield f"waiver {identifier} is listed, but no case is waived by it"
+        if not fnmatchcase(found.device, waiver["device"]):
+            yield f"waiver {identifier} is for {waiver['device']}, not for {found.device}"
+        expires = _date(waiver["expires"])
+        if expires is None:
+            yield f"waiver {identifier}: expires {waiver['expires']!r}, which is no date"
+        elif expires < found.created.date():
+            yield f"waiver {identifier} expired on {expires}, before the run of {found.created.date()}"
+
+
+def _waived(identifier: str, case: Data, names: Sequence[str], data: Data) -> Iterator[str]:
+    """Yield why the waiver that an entry names does not cover it."""
+    waiver = next((waiver for waiver in data["waivers"] if waiver.get("id") == case["waiver"]), None)
+    if waiver is None:
+        yield f"is waived by {case['waiver']!r}, which is no waiver of this bundle"
+        return
+    for key, given in (("kernel", identifier), ("case", case["case"])):
+        if not fnmatchcase(given, str(waiver.get(key))):
+            yield f"is waived by {case['waiver']}, which is for the {key} {waiver.get(key)}"
+    for name in names:
+        if not fnmatchcase(name, str(waiver.get("check"))):
+            yield f"is waived by {case['waiver']}, which is for the check {waiver.get('check')}, not for {name}"
+    allowed = _number(waiver, "share")
+    share = _number(case.get("profile", {}), "share")
+    if allowed is not None and share is not None and share > allowed:
+        yield f"is waived by {case['waiver']} up to {allowed:g} times the contract's bound; the error takes {share:g}"
+
+
+def _types(case: Data) -> Iterator[str]:
+    for key, fits, what in _FIELDS:
+        if key in case and not fits(case[key]):
+            yield f"{key} is {str(case[key])[:40]!r}; it must be {what}"
+    if "seed" not in case:
+        yield "has no seed"
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_amount(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
+
+
+def _is_object(value: object) -> bool:
+    return isinstance(value, dict)
+
+
+def _is_output(value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch("[0-9a-f]{16}", value) is not None
+
+
+_FIELDS: Final[Sequence[tuple[str, Callable[[object], bool], str]]] = (
+    ("seed", _is_count, "an integer, zero or more"),
+    ("seconds", _is_amount, "a number, zero or more"),
+    ("output_digest", _is_output, "16 hexadecimal digits"),
+    ("reason", _is_text, "a string"),
+    ("handle", _is_text, "a string"),
+    ("waiver", _is_text, "a string"),
+    ("profile", _is_object, "an object"),
+    ("cold", _is_object, "an object"),
+)
+
+
+def _number(content: object, key: str) -> float | None:
+    value = cast("Data", content).get(key) if isinstance(content, dict) else None
+    return value if _is_amount(value) else None
+
+
+def _strings(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in cast("list[object]", value))
+
+
+def _date(text: str) -> date | None:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        return None
