@@ -18,6 +18,7 @@ from nbx_conformance.checks import (
     numbers,
     poison,
     refusals,
+    settings,
     special,
     stream,
 )
@@ -41,8 +42,14 @@ CHECKS: Final[dict[str, Check]] = {
         allocation,
         aliasing,
         cost,
+        settings,
     )
 }
+
+OF_LARGE: Final[frozenset[str]] = frozenset(
+    ("numbers", "special", "poison", "guards", "inputs", "in_place", "fresh", "determinism", "allocation", "cost")
+)
+"""What is asked about a case too large to be looked at everywhere; the rest is for smaller ones."""
 
 NAMES: Final[tuple[str, ...]] = (*CHECKS, refusals.NAME, built.NAME)
 
