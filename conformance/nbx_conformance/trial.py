@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Literal, TypeVar
@@ -129,12 +129,13 @@ class Disturbance:
 
 
 class Trial:
-    """One kernel on one case."""
+    """One kernel on one case, with launch settings of its own where some are given."""
 
-    def __init__(self, site: Site, kernel: Kernel, case: Case) -> None:
+    def __init__(self, site: Site, kernel: Kernel, case: Case, settings: Mapping[str, Any] | None = None) -> None:
         self.site = site
         self.kernel = kernel
         self.case = case
+        self.settings = settings
         self.problem = site.problem(case)
         self._memo: dict[Any, Any] = {}
 
@@ -159,6 +160,7 @@ class Trial:
             kernel=self.kernel.id,
             require="any",
             runtime=self.site.emulator,
+            settings=self.settings,
         )
 
     @cached_property
