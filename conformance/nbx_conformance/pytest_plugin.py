@@ -5,7 +5,8 @@ Records travel with pytest's reports, so that a run spread over processes by pyt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import faulthandler
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,13 +14,25 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from nbx_conformance.journal import Journal
     from nbx_conformance.options import Options
-    from nbx_conformance.profiles import Judged
-    from nbx_conformance.runner import Item
+    from nbx_conformance.runner import Item, Record
     from nbx_conformance.session import Session
 
-PROPERTY = "nbx_record"
+TRIAL = "nbx_trial"
+"""The name under which a report carries which trial it is about, from its setup on: its process may end in it."""
+
+RECORD = "nbx_record"
 """The name under which a report carries what its trial found."""
+
+_STOPPED = (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR)
+"""Ends of a session that leave trials undone."""
+
+
+def found_in(report: pytest.TestReport, name: str) -> dict[str, Any] | None:
+    """Return what a report carries under a name."""
+    found: Any = next((value for key, value in report.user_properties if key == name), None)
+    return found
 
 
 class Collector:
@@ -29,40 +42,99 @@ class Collector:
         self.config = config
         self.runs: dict[str, Session] = {}
         self.failed: list[str] = []
-        self.judged: list[Judged] = []
+        self.notes: list[str] = []
         self.written = ""
+        self._began = time.perf_counter()
+        self._started: dict[str, tuple[dict[str, Any], float]] = {}
+        self._slots: dict[str, int] = {}
+        self._journal: Journal | None = None
 
     @property
     def part(self) -> bool:
         """Whether this process has a part of the trials only."""
         return hasattr(self.config, "workerinput")
 
+    @property
+    def slot(self) -> int:
+        """The number of this process among those that share the trials."""
+        return getattr(self.config, "workerinput", {}).get("nbx_slot", 0)
+
+    @property
+    def out(self) -> Path | None:
+        """The bundle to be written."""
+        out = self.config.getoption("--nbx-out")
+        return None if out is None else Path(out)
+
+    def begin(self, key: str, run: Session) -> None:
+        """Take in a run; it goes on from its journal if that is asked for. Raises `NbxError`."""
+        from nbx_conformance.journal import beside, keep
+
+        run.began = self._began
+        if self.out is not None and self.config.getoption("--nbx-resume") and beside(self.out).exists():
+            kept = keep(beside(self.out), run)
+            run.kept, run.before = kept.records, kept.seconds
+        self.runs[key] = run
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Give a process that shares the trials the lowest number that is free."""
+        slot = min(set(range(len(self._slots) + 1)) - set(self._slots.values()))
+        self._slots[node.gateway.id] = node.workerinput["nbx_slot"] = slot
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Take the number back."""
+        self._slots.pop(node.gateway.id, None)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Say which trial begins."""
+        callspec = getattr(item, "callspec", None)
+        tried = None if callspec is None else callspec.params.get("nbx_trial")
+        if isinstance(tried, Tried):
+            item.user_properties.append((TRIAL, tried.told()))
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take in a trial's record, made here or in another process."""
-        from nbx_conformance.options import Options
         from nbx_conformance.runner import Record
-        from nbx_conformance.session import Session
 
-        for name, value in report.user_properties if report.when == "call" else ():
-            if name == PROPERTY:
-                found: Any = value
-                key = found["run"]
-                if key not in self.runs:
-                    self.runs[key] = Session(Options(**found["options"]))
-                self.runs[key].add(Record(**found["record"]))
+        trial, found = found_in(report, TRIAL), found_in(report, RECORD)
+        if trial is None or report.when == "teardown":
+            return
+        if report.when == "setup":
+            self._started[report.nodeid] = trial, time.monotonic()
+            self._told(trial["run"], trial["options"])
+        elif found is not None and trial["run"] in self.runs:
+            record = Record(**found["record"])
+            self.runs[trial["run"]].add(record)
+            self._noted(record)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport) -> None:
+        """Make a record of a trial whose process ended; another goes on with the rest."""
+        from nbx_conformance.report import failure
+        from nbx_conformance.worker import TRIAL_SECONDS, ended
+
+        trial, began = self._started.get(crashitem, ({}, 0.0))
+        run = self.runs.get(trial.get("run", ""))
+        item = run and next(
+            (i for i in run.items if (i.kernel.id, i.case.id) == (trial["kernel"], trial["case"])), None
+        )
+        if run is None or item is None:
+            return
+        limit = TRIAL_SECONDS[item.case.size]
+        late = time.monotonic() - began >= limit
+        record = ended(item, f"took longer than {limit} s" if late else "the process ended")
+        report.longrepr = failure(run, item, record)
+        report.user_properties += [(TRIAL, trial), (RECORD, {"record": asdict(record)})]
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Fail a run that measured nothing about a kernel, and write the bundle."""
+        """Fail a run that measured nothing about a kernel, and write the bundle, if all was tried."""
         if not self.part:
-            from nbx_conformance.session import unmeasured
-
-            for run in self.runs.values():
-                for kernel in unmeasured(run.verdicts()):
-                    self.failed.append(f"nothing was measured about {kernel}: it refused every case on {run.route}")
-            self._judge(self.config.getoption("--nbx-profile") or ())
-            out = self.config.getoption("--nbx-out")
-            if out is not None:
-                self.failed += self._write(Path(out))
+            if session.exitstatus in _STOPPED:
+                self._stop()
+            else:
+                self._finish()
             if self.failed and session.exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
         for run in self.runs.values():
@@ -77,24 +149,66 @@ class Collector:
                 terminalreporter.section(f"conformance on {run.route}", sep="-")
                 for line in table(run):
                     terminalreporter.write_line(line)
-        for judged in self.judged:
-            for line in judged.lines() if judged.satisfied else ():
-                terminalreporter.write_line(line, green=True)
+        for note in self.notes:
+            terminalreporter.write_line(note)
         if self.written:
             terminalreporter.write_line(self.written)
         for problem in self.failed:
             terminalreporter.write_line(problem, red=True)
 
-    def _judge(self, names: Iterable[str]) -> None:
-        """Judge the profiles that were asked for, by each run that tried anything."""
-        for name in names:
-            from nbx_conformance import profiles
+    def _told(self, key: str, options: dict[str, Any]) -> None:
+        """Begin a run that another process told of, and the journal."""
+        from nbx_conformance.journal import Journal, beside
+        from nbx_conformance.options import Options
+        from nbx_conformance.session import Session
+        from nbx_registry.errors import NbxError
 
-            for run in self.runs.values():
-                if run.records:
-                    judged = profiles.of_run(run, name)
-                    self.judged.append(judged)
-                    self.failed += judged.lines() if not judged.satisfied else ()
+        if self.part:
+            return
+        try:
+            if key not in self.runs:
+                self.begin(key, Session(Options(**options)))
+            if self.out is not None and self._journal is None and len(self.runs) == 1:
+                self._journal = Journal(beside(self.out), self.runs[key])
+        except (NbxError, OSError) as error:
+            self._lose(str(error))
+
+    def _noted(self, record: Record) -> None:
+        if self._journal is not None:
+            try:
+                self._journal.append(record)
+            except OSError as error:
+                self._lose(str(error))
+
+    def _lose(self, why: str) -> None:
+        """Go on without a journal: what was found so far is still here."""
+        if self._journal is not None:
+            self._journal.close()
+        self._journal = None
+        note = f"what is found is not on disk before the end: {why}"
+        if note not in self.notes:
+            self.notes.append(note)
+
+    def _stop(self) -> None:
+        if self._journal is not None:
+            (run,) = self.runs.values()
+            tried = f"{len(run.records)} of {len(run.items)} trials"
+            self._journal.close()
+            self.notes.append(f"broken off: {tried} are kept in {self._journal.path}; a run that resumes goes on there")
+        elif self.out is not None:
+            self.notes.append(f"broken off: {self.out} is not written")
+
+    def _finish(self) -> None:
+        from nbx_conformance.session import unmeasured
+
+        for run in self.runs.values():
+            # What a shard refuses, others may compute; merge sees the whole.
+            for kernel in unmeasured(run.verdicts()) if run.options.shard is None else ():
+                self.failed.append(f"nothing was measured about {kernel}: it refused every case on {run.route}")
+        if self.out is not None:
+            self.failed += self._write(self.out)
+        if self._journal is not None and self.written:
+            self._journal.remove()
 
     def _write(self, out: Path) -> list[str]:
         from nbx_conformance.bundle import write
@@ -112,6 +226,48 @@ class Collector:
         return [f"not in {out}: {problem}" for problem in left_out]
 
 
+class Tried:
+    """One trial, as the parameter of a test."""
+
+    def __init__(self, key: str, run: Session, item: Item) -> None:
+        self._key = key
+        self._run = run
+        self._item = item
+
+    def told(self) -> dict[str, Any]:
+        """Return what other processes need to know of it."""
+        options = {name: value for name, value in vars(self._run.options).items() if name != "extra"}
+        return {"run": self._key, "options": options, "kernel": self._item.kernel.id, "case": self._item.case.id}
+
+    def __call__(self, request: pytest.FixtureRequest) -> None:
+        """Try it."""
+        from nbx_conformance.report import failure
+        from nbx_conformance.worker import TRIAL_SECONDS
+
+        if hasattr(request.config, "workerinput"):
+            # That this process ended is seen by the one that deals out trials; that it hangs is not.
+            faulthandler.dump_traceback_later(TRIAL_SECONDS[self._item.case.size], exit=True, file=2)
+        try:
+            record = self._run.run(self._item)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+        request.node.user_properties.append((RECORD, {"record": asdict(record)}))
+        if record.verdict in ("fail", "error"):
+            pytest.fail(failure(self._run, self._item, record), pytrace=False)
+
+
+class Nothing:
+    """That nothing can be tried, as the parameter of a test, which fails."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    def __call__(self, request: pytest.FixtureRequest) -> None:
+        """Fail."""
+        del request
+        pytest.fail(self._why, pytrace=False)
+
+
 _COLLECTOR = pytest.StashKey[Collector]()
 
 
@@ -127,7 +283,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--nbx-profile", metavar="NAME", action="append", help="the ops of this profile, whose cases must pass"
     )
+    group.addoption("--nbx-shard", metavar="PART/PARTS", help="only this part of the cases, as 2/3")
     group.addoption("--nbx-out", metavar="FILE", help="write what was found into this bundle")
+    group.addoption("--nbx-resume", action="store_true", help="go on from the journal of a run with the same --nbx-out")
+    group.addoption("--nbx-isolated", action="store_true", help="try kernels in a process of their own, without -n")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -146,27 +305,34 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     from nbx_conformance.session import sessions
     from nbx_registry.errors import NbxError
 
+    collector = metafunc.config.stash[_COLLECTOR]
+    name = metafunc.definition.nodeid
+    found: list[Session] = []
+    trials: list[tuple[Session, Item]] = []
     try:
-        found = sessions(_overridden(options, metafunc.config))
+        found = sessions(_overridden(options, metafunc.config), collector.slot)
         trials = [(session, item) for session in found for item in session.items]
+        why = "" if trials else _nothing(found)
+        for session in found if trials else ():
+            collector.begin(f"{name}@{session.options.device}", session)
+            session.start()
     except NbxError as error:
-        metafunc.parametrize("nbx_trial", [_failing(str(error))], ids=["nothing-measured"])
+        why = str(error)
+    if why:
+        metafunc.parametrize("nbx_trial", [Nothing(why)], ids=["nothing-measured"])
         return
-    if not trials:
-        metafunc.parametrize("nbx_trial", [_failing(_nothing(found))], ids=["nothing-measured"])
-        return
-    keys = {id(session): f"{metafunc.definition.nodeid}@{session.options.device}" for session in found}
-    metafunc.config.stash[_COLLECTOR].runs.update((keys[id(session)], session) for session in found)
     prefix = len(found) > 1
     metafunc.parametrize(
         "nbx_trial",
-        [_trial(keys[id(session)], session, item) for session, item in trials],
+        [Tried(f"{name}@{session.options.device}", session, item) for session, item in trials],
         ids=[f"{session.options.device}/{item.id}" if prefix else item.id for session, item in trials],
     )
 
 
 def _overridden(options: Options, config: pytest.Config) -> Options:
     """Return a suite's options with those of the command line in their place."""
+    from nbx_conformance.shards import parse
+
     given: dict[str, Any] = {}
     for name in ("device", "via", "size"):
         value = config.getoption(f"--nbx-{name}")
@@ -176,36 +342,18 @@ def _overridden(options: Options, config: pytest.Config) -> Options:
         values = config.getoption(f"--nbx-{name}")
         if values:
             given[many] = tuple(values)
-    if names := config.getoption("--nbx-profile"):
-        from nbx_conformance import profiles
-
-        given["ops"], given["size"] = profiles.asked(names, given.get("ops", options.ops), given.get("size"))
+    shard: str | None = config.getoption("--nbx-shard")
+    if shard is not None:
+        given["shard"] = parse(shard)
+    given["keyword"] = config.getoption("keyword") or None
+    # Processes that share the trials are their own; plugin objects are in this process alone.
+    shared = hasattr(config, "workerinput")
+    given["isolated"] = config.getoption("--nbx-isolated") and not shared and not options.extra
     return replace(options, **given)
-
-
-def _trial(key: str, session: Session, item: Item) -> Callable[[pytest.FixtureRequest], None]:
-    def run(request: pytest.FixtureRequest) -> None:
-        from nbx_conformance.report import failure
-
-        record = session.run(item)
-        options = {name: value for name, value in vars(session.options).items() if name != "extra"}
-        found = {"run": key, "options": options, "record": asdict(record)}
-        request.node.user_properties.append((PROPERTY, found))
-        if record.verdict in ("fail", "error"):
-            pytest.fail(failure(session, item, record), pytrace=False)
-
-    return run
-
-
-def _failing(reason: str) -> Callable[[pytest.FixtureRequest], None]:
-    def run(request: pytest.FixtureRequest) -> None:
-        del request
-        pytest.fail(reason, pytrace=False)
-
-    return run
 
 
 def _nothing(found: list[Session]) -> str:
     asked = found[0].options
     named = ", ".join([*asked.plugins, *asked.ops, *asked.kernels]) or "all plugins"
-    return f"nothing was measured: {named} have no kernel that can be tried on {found[0].route}"
+    part = "" if asked.shard is None else f" in shard {asked.shard[0]} of {asked.shard[1]}"
+    return f"nothing was measured: {named} have no kernel that can be tried on {found[0].route}{part}"

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from nbx_conformance.cases import FOLDER, Case, CaseTable, Size
-from nbx_conformance.checks import CHECKS, built, numbers, refusals
+from nbx_conformance.checks import CHECKS, OF_LARGE, built, numbers, refusals
 from nbx_conformance.checks.judge import judge
 from nbx_conformance.trial import Outcome, Site, Trial, Verdict, message
 from nbx_registry.choice import Choice
@@ -178,6 +178,8 @@ def _outcomes(trial: Trial) -> Iterable[Outcome]:
         yield built.check(trial)
         return
     for name, check in CHECKS.items():
+        if trial.large and name not in OF_LARGE:
+            continue
         try:
             outcome = check(trial)
         except Exception as error:  # noqa: BLE001 - a kernel under test may raise anything; it becomes the finding

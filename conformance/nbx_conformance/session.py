@@ -13,6 +13,7 @@ from nbx_conformance.cases import SIZES, CaseTable
 from nbx_conformance.options import Options
 from nbx_conformance.route import Route, find
 from nbx_conformance.runner import Item, KernelVerdict, Record, Selection
+from nbx_conformance.shards import share
 from nbx_conformance.trial import Site
 from nbx_conformance.worker import Worker
 from nbx_registry import digest
@@ -21,15 +22,31 @@ from nbx_registry.registry import Registry
 
 
 class Session:
-    """A run. Nothing is loaded before it is asked for."""
+    """A run. Nothing is loaded before it is asked for.
 
-    def __init__(self, options: Options, registry: Registry | None = None) -> None:
+    Attributes
+    ----------
+    records
+        What was found, by kernel and case.
+    kept
+        What an earlier run, broken off, found: it is not tried again.
+    before
+        Seconds that it took.
+    began
+        When this one began, by `time.perf_counter`.
+    """
+
+    def __init__(self, options: Options, registry: Registry | None = None, slot: int = 0) -> None:
         self.options = options
         self._given = registry
+        self._slot = slot
         self._worker: Worker | None = None
+        self._apart = options.isolated
         self.records: dict[tuple[str, str], Record] = {}
+        self.kept: Mapping[tuple[str, str], Record] = {}
+        self.before = 0.0
         self.digests: dict[str, str] = {}
-        self._began = time.perf_counter()
+        self.began = time.perf_counter()
 
     @cached_property
     def registry(self) -> Registry:
@@ -44,7 +61,7 @@ class Session:
     @cached_property
     def route(self) -> Route:
         """How the device is reached."""
-        return find(self.registry, self.options.device or "cpu", self.options.via)
+        return find(self.registry, self.options.device or "cpu", self.options.via, self._slot)
 
     @cached_property
     def site(self) -> Site:
@@ -73,8 +90,8 @@ class Session:
         )
 
     @cached_property
-    def items(self) -> Sequence[Item]:
-        """Every trial."""
+    def whole(self) -> Sequence[Item]:
+        """Every trial, those of other shards too."""
         found = runner.items(self.site, self.selection)
         # What is tried is the code as it is now, whatever becomes of the files before the bundle is written.
         self.digests = {
@@ -84,11 +101,40 @@ class Session:
         }
         return found
 
+    @cached_property
+    def items(self) -> Sequence[Item]:
+        """Every trial of this run's shard, in an order that is the same in every process."""
+        return self.whole if self.options.shard is None else share(self.whole, *self.options.shard)
+
     def run(self, item: Item) -> Record:
-        """Try one kernel on one case, here or in the process that the route needs."""
-        record = self._apart().run(item) if self.route.apart else runner.execute(self.site, item)
+        """Try one kernel on one case, here or in a process of its own, unless that is done already."""
+        record = self.kept.get((item.kernel.id, item.case.id)) or self._tried(item)
         self.add(record)
         return record
+
+    def _tried(self, item: Item) -> Record:
+        if self._apart or self.route.apart:
+            return self._elsewhere().run(item)
+        record = runner.execute(self.site, item)
+        # Plugin objects of this process are in no other.
+        self._apart = not self.options.extra and self.lost(record)
+        return record
+
+    def lost(self, record: Record) -> bool:
+        """Whether a trial left the device in a state in which this process can use it no more."""
+        live, runtime = self.site.target.live, self.site.target.runtime
+        if record.verdict not in ("fail", "error") or self.site.reach != "here" or live is None or runtime is None:
+            return False
+        try:
+            runtime.synchronize(live.index)
+        except NbxError:
+            return True
+        return False
+
+    def start(self) -> None:
+        """Start the process that trials need, if they need one, so that it gets ready meanwhile."""
+        if self._apart or self.route.apart:
+            self._elsewhere().start()
 
     def add(self, record: Record) -> None:
         """Take in a record, also one made elsewhere."""
@@ -96,8 +142,8 @@ class Session:
 
     @property
     def seconds(self) -> float:
-        """Wall time since the session was made."""
-        return time.perf_counter() - self._began
+        """Wall time of the run so far, and of what it goes on from."""
+        return self.before + time.perf_counter() - self.began
 
     def handles(self) -> list[str]:
         """Return the devices that trials ran on."""
@@ -114,18 +160,21 @@ class Session:
         """Return the verdict of each kernel tried."""
         return {kernel: runner.verdict_of(records) for kernel, records in self.by_kernel().items()}
 
+    @cached_property
     def versions(self) -> Mapping[str, str]:
-        """Return the versions of driver and toolkit that the run rests on."""
+        """The versions of driver and toolkit that the run rests on."""
         if self.route.apart:
-            return self._apart().versions()
+            return self._elsewhere().versions()
         if self.site.emulator is not None:
             return dict(self.site.emulator.devices()[0].versions)
         live = self.site.target.live
         return dict(live.versions) if live is not None else {}
 
-    def _apart(self) -> Worker:
+    def _elsewhere(self) -> Worker:
         if self._worker is None:
-            self._worker = Worker(self.options, self.route.via, self.route.environment or {})
+            live = self.route.target.live if self.route.reach == "here" else None
+            device = self.options.device if live is None else live.handle
+            self._worker = Worker(device, self.options.size, self.route.via, self.route.environment or {})
         return self._worker
 
     def close(self) -> None:
@@ -135,12 +184,13 @@ class Session:
             self._worker = None
 
 
-def sessions(options: Options) -> list[Session]:
+def sessions(options: Options, slot: int = 0) -> list[Session]:
     """Return a session for the device asked for, or for the first live device of each runtime that kernels are for.
 
-    Raises `NbxError` where none of these runtimes has a device, or a name is unknown.
+    ``slot`` is the number of this process among those that share the run. Raises `NbxError` where none of these
+    runtimes has a device, or a name is unknown.
     """
-    session = Session(options)
+    session = Session(options, slot=slot)
     if options.device is not None:
         return [session]
     catalog, registry, selection = session.registry.catalog, session.registry, session.selection

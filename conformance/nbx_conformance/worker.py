@@ -1,7 +1,7 @@
-"""A process of its own for trials whose emulator needs environment variables that must be set before it starts.
+"""A process of its own for trials: because an emulator needs environment variables, or so that a kernel may end it.
 
-Requests and records are lines of JSON. A trial that ends the process, or never ends, becomes a record too, and the next
-one gets a new process.
+Requests and answers are lines of JSON. A trial that ends the process, or never ends, becomes a record too, and the next
+one gets a new process; so does one after a trial that left the device unusable.
 """
 
 from __future__ import annotations
@@ -9,20 +9,22 @@ from __future__ import annotations
 import json
 import os
 import selectors
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, Any, Final
 
+from nbx_conformance.cases import Size
 from nbx_conformance.runner import Item, Record
 
-if TYPE_CHECKING:
-    from nbx_conformance.options import Options
+TRIAL_SECONDS: Final[Mapping[Size, int]] = {"smoke": 600, "full": 600, "large": 3600}
+"""How long one trial may take, by the case's size."""
 
-TRIAL_SECONDS: Final = 600
-"""How long one trial may take."""
+START_SECONDS: Final = 600
+"""How long the process may take to get ready."""
 
 COMMAND: Final = (sys.executable, "-m", "nbx_conformance.worker")
 """What is started; the setup follows."""
@@ -31,64 +33,33 @@ COMMAND: Final = (sys.executable, "-m", "nbx_conformance.worker")
 class Worker:
     """The parent's end."""
 
-    def __init__(self, options: Options, via: str, environment: Mapping[str, str]) -> None:
-        self._setup = {"device": options.device, "via": via, "size": options.size}
+    def __init__(self, device: str | None, size: str, via: str, environment: Mapping[str, str]) -> None:
+        self._setup = {"device": device, "via": via, "size": size}
         self._environment = dict(environment)
         self._process: subprocess.Popen[str] | None = None
-        self._versions: dict[str, str] = {}
+        self._versions: dict[str, str] | None = None
+        self._busy = False
 
     def run(self, item: Item) -> Record:
         """Try one kernel on one case there."""
-        answer = self._ask({"kernel": item.kernel.id, "op": item.case.op, "case": item.case.id})
+        request = {"kernel": item.kernel.id, "op": item.case.op, "case": item.case.id}
+        answer = self._ask(request, TRIAL_SECONDS[item.case.size])
         if isinstance(answer, str):
-            return Record(
-                op=item.kernel.op,
-                kernel=item.kernel.id,
-                case=item.case.id,
-                seed=item.case.seed,
-                verdict="error",
-                checks={"error": ["numbers"]},
-                details={"numbers": answer},
-            )
-        return Record(**answer)
+            return ended(item, answer)
+        if answer["lost"]:
+            self.close()
+        return Record(**answer["record"])
 
     def versions(self) -> Mapping[str, str]:
-        """Return the versions that the process reports when it starts."""
-        self._started()
-        return self._versions
+        """Return the versions that the process reports when it starts; none where it does not get as far."""
+        if self._versions is None:
+            self._greeted(self.start())
+        return self._versions or {}
 
-    def close(self) -> None:
-        """End the process."""
-        process = self._process
-        if process is None:
-            return
-        assert process.stdin is not None
-        process.stdin.close()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        self._forget(process)
-
-    def _ask(self, request: Mapping[str, str]) -> dict[str, Any] | str:
-        """Return the answer, or what happened to the process instead."""
-        process = self._started()
-        assert process.stdin is not None
-        try:
-            process.stdin.write(json.dumps(request) + "\n")
-            process.stdin.flush()
-        except BrokenPipeError:
-            return self._ended(process)
-        line = self._line(process)
-        if line is None:
-            process.kill()
-            self.close()
-            return f"took longer than {TRIAL_SECONDS} s"
-        return json.loads(line) if line else self._ended(process)
-
-    def _started(self) -> subprocess.Popen[str]:
+    def start(self) -> subprocess.Popen[str]:
+        """Start the process if there is none; it is ready some time later."""
         if self._process is None:
+            self._versions = None
             self._process = subprocess.Popen(
                 [*COMMAND, json.dumps(self._setup)],
                 env={**os.environ, **self._environment},
@@ -97,24 +68,64 @@ class Worker:
                 text=True,
                 encoding="utf-8",
             )
-            line = self._line(self._process)
-            if line:
-                self._versions = json.loads(line)["versions"]
         return self._process
 
-    def _line(self, process: subprocess.Popen[str]) -> str | None:
+    def close(self) -> None:
+        """End the process, at once where a trial goes on in it."""
+        process = self._process
+        if process is None:
+            return
+        assert process.stdin is not None
+        if self._busy:
+            process.kill()
+        process.stdin.close()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        self._forget(process)
+
+    def _ask(self, request: Mapping[str, str], seconds: float) -> dict[str, Any] | str:
+        """Return the answer, or what happened to the process instead."""
+        process = self.start()
+        if self._versions is None and not self._greeted(process):
+            return self._ended(process)
+        assert process.stdin is not None
+        self._busy = True
+        try:
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.flush()
+        except BrokenPipeError:
+            return self._ended(process)
+        line = self._line(process, seconds)
+        if line is None:
+            self.close()
+            return f"took longer than {seconds} s"
+        self._busy = False
+        return json.loads(line) if line else self._ended(process)
+
+    def _greeted(self, process: subprocess.Popen[str]) -> bool:
+        line = self._line(process, START_SECONDS)
+        if line:
+            self._versions = json.loads(line)["versions"]
+        elif line is None:
+            process.kill()
+        return bool(line)
+
+    def _line(self, process: subprocess.Popen[str], seconds: float) -> str | None:
         """Return the next line, "" where the process ended, None where it took too long."""
         assert process.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ)
-            if not selector.select(TRIAL_SECONDS):
+            if not selector.select(seconds):
                 return None
         return process.stdout.readline()
 
     def _ended(self, process: subprocess.Popen[str]) -> str:
         code = process.wait()
         self._forget(process)
-        return f"the process ended with code {code}"
+        return f"the process ended with code {code}" if code >= 0 else f"{signal.Signals(-code).name} ended the process"
 
     def _forget(self, process: subprocess.Popen[str]) -> None:
         assert process.stdin is not None
@@ -124,6 +135,20 @@ class Worker:
         with suppress(BrokenPipeError):
             process.stdin.close()
         self._process = None
+        self._busy = False
+
+
+def ended(item: Item, why: str) -> Record:
+    """Return the record of a trial that never came to its end."""
+    return Record(
+        op=item.kernel.op,
+        kernel=item.kernel.id,
+        case=item.case.id,
+        seed=item.case.seed,
+        verdict="error",
+        checks={"error": ["numbers"]},
+        details={"numbers": why},
+    )
 
 
 def main(setup: str, requests: IO[str], answers: IO[str]) -> None:
@@ -134,15 +159,17 @@ def main(setup: str, requests: IO[str], answers: IO[str]) -> None:
 
     session = Session(Options(**json.loads(setup)))
     cases = {(case.op, case.id): case for op in session.cases.ops for case in session.cases.of(op)}
-    print(json.dumps({"versions": dict(session.versions())}), file=answers, flush=True)
+    print(json.dumps({"versions": dict(session.versions)}), file=answers, flush=True)
     for line in requests:
         request = json.loads(line)
         kernel = session.registry.catalog.kernel(request["kernel"])
         record = execute(session.site, Item(kernel, cases[request["op"], request["case"]]))
-        print(json.dumps(asdict(record)), file=answers, flush=True)
+        print(json.dumps({"record": asdict(record), "lost": session.lost(record)}), file=answers, flush=True)
 
 
 if __name__ == "__main__":
+    # An interrupt is for the parent, which ends this process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     # What kernels and toolkits print must not come between the answers.
     private = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
