@@ -22,8 +22,10 @@ UNITS: Mapping[str, re.Pattern[str] | None] = {
     "Hz": re.compile(r"_hz\Z"),
     "count": None,
     "ratio": None,
+    "of bound": None,
 }
-"""Units of numeric facts, with what a key must contain to say so; counts and ratios have nothing to say."""
+"""Units of numeric facts, with what a key must contain to say so; counts, ratios and shares of a bound have nothing to
+say."""
 
 RATES = frozenset({"bytes/s", "FLOP/s", "OP/s"})
 LEAST_RATE = 1e6
@@ -55,6 +57,11 @@ def complaint(given: Any, type_: FactType, unit: str) -> str | None:
         return f"is {words}{said}; got {shown}"
     if unit in RATES and value < LEAST_RATE:
         return f"is a rate{said}, written in full like 3.35e12; got {given!r}, and no device is that slow"
+    if unit == "of bound" and (max(value) if isinstance(value, tuple) else value) > 1:
+        return (
+            f"is at most 1{said}; got {given!r}: a device only tightens what the contract allows; a looser bound is a "
+            "waiver of conformance, shown in the support matrix"
+        )
     return None
 
 

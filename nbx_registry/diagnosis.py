@@ -12,6 +12,7 @@ from nbx_registry import digest, dtypes, expr, sourcetree
 from nbx_registry.catalog import Catalog, findable
 from nbx_registry.conditions import Conditions, rule_of
 from nbx_registry.decision import Fault
+from nbx_registry.device import Device
 from nbx_registry.devicefile import RESERVED
 from nbx_registry.distributions import canonical
 from nbx_registry.errors import NbxError, nearest
@@ -76,6 +77,7 @@ def findings(catalog: Catalog, compiled: Callable[[Kernel], Conditions | Fault])
                 yield from _kernel(catalog, kernel, compiled(kernel))
     yield from _settings(catalog)
     yield from _advisories(catalog)
+    yield from _tolerances(catalog)
     known = {*map(canonical, catalog.plugins), *catalog.kernels}
     for name in sorted(catalog.blocked):
         if (name if "/" in name else canonical(name)) not in known:
@@ -193,13 +195,7 @@ def _settings(catalog: Catalog) -> Iterator[Finding]:
 def _advisories(catalog: Catalog) -> Iterator[Finding]:
     for problem in catalog.advisories.check():
         yield _problem("advisories", problem, "correct the file, or remove it")
-    places: set[str] = set()
-    for name in catalog.devices:
-        try:
-            places |= {name, catalog.devices[name].evidence_class}
-        except NbxError:
-            # Told by the check of device files.
-            places.add(name)
+    places = {place for device in _readable(catalog) for place in (device.id, device.evidence_class)}
     for advisory in catalog.advisories.advisories:
         kernels = [kernel for kernel in catalog.kernels.values() if advisory.about(kernel.id)]
         if not kernels:
@@ -221,6 +217,25 @@ def _advisories(catalog: Catalog) -> Iterator[Finding]:
                 text = f"revoked{where}: {advisory.reason} ({advisory.where})"
                 other = "" if advisory.versions is None else f", or a version outside {advisory.versions}"
                 yield Finding("note", kernel.id, text, f"see {advisory.link or advisory.where}{other}")
+
+
+def _tolerances(catalog: Catalog) -> Iterator[Finding]:
+    for device in _readable(catalog):
+        for key, fact in device.facts.items():
+            namespace, found, name = key.rpartition("tolerance.")
+            op = f"{namespace.rstrip('.')}::{name}" if namespace else name
+            if found and op not in catalog.ops:
+                text = f"{fact.file}:{fact.line}: {key}, but nobody registers an op {op}{nearest(op, catalog.ops)}"
+                yield _problem(device.id, text, "name an op, or remove the fact")
+
+
+def _readable(catalog: Catalog) -> Iterator[Device]:
+    for name in catalog.devices:
+        try:
+            yield catalog.devices[name]
+        except NbxError:
+            # Told by the check of device files.
+            continue
 
 
 def _unread(when: str, op: Op) -> str:

@@ -24,6 +24,7 @@ keys:
   async_copy.tma: {type: capability, meaning: m}
   memory.options: {type: strings, meaning: m}
   counts: {type: integers, unit: count, meaning: m}
+  tolerance.*: {type: number, unit: of bound, meaning: m}
   matrix.*: {type: capability, meaning: m}
   matrix_unit.*: {type: matrix_unit, meaning: m}
 """
@@ -404,6 +405,12 @@ def test_a_folders_source_tags_are_its_own(files, tmp_path):
         ("matrix_unit.m8n8k4: {value: {Float16: []}, source: S}", "is a matrix unit"),
         ("memory.options: {value: [1], source: S}", "is a list of strings"),
         ("counts: {value: [1, x], source: S}", "is a list of integers"),
+        (
+            "tolerance.matmul: {value: 1.5, source: S}",
+            r"'tolerance.matmul' is at most 1 \(of bound\); got 1.5: .* a looser bound is a waiver of conformance",
+        ),
+        ("tolerance.matmul: {value: 0, source: S}", r"a finite number, above zero \(of bound\); got 0"),
+        ("tolerance.matmul: {value: -0.5, source: S}", "above zero"),
     ],
 )
 def test_a_bad_fact_is_refused_with_file_line_and_way_out(files, facts, message):

@@ -252,3 +252,14 @@ def test_another_version_of_its_distribution_is_told(tmp_path: Path, monkeypatch
 def test_a_kernel_of_a_plugin_that_is_out_is_not_looked_at() -> None:
     broken = plugin("made", kernels=[Kernel(id="made/add/x", op="add@1", backend="b", runtimes=("host",), bind="a:b")])
     assert diagnosed(broken) == []
+
+
+def test_a_tolerance_of_an_op_of_nobody_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "nvidia" / "h200-sxm.yml"
+    path.parent.mkdir()
+    path.write_text(
+        "facts:\n  tolerance.matmull: {value: 0.5, source: N1}\n  tolerance.matmul: {value: 1, source: N1}\n"
+    )
+    found = diagnosed(plugin("made", overlays=[tmp_path]))
+    assert [(f.kind, f.about) for f in found] == [("problem", "nvidia/h200-sxm")]
+    assert "nobody registers an op matmull; did you mean 'matmul'?" in found[0].text

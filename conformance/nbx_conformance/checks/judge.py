@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nbx_conformance.bench import Execution
+import numpy as np
+
+from nbx_conformance.bench import Array, Execution
 from nbx_conformance.compare import Comparison, Profile, compare
 from nbx_conformance.trial import Trial
+from nbx_registry import dtypes
+from nbx_registry.device import Device
+from nbx_registry.dtypes import DType
+from nbx_registry.op import Op
+from nbx_registry.rounding import float_format
 
 
 @dataclass(frozen=True)
@@ -25,13 +32,46 @@ class Judgement:
 
 
 def judge(trial: Trial, execution: Execution, repetition: int) -> Judgement:
-    """Compare a run on the inputs of a repetition with the oracle, within the contract's bound."""
+    """Compare a run on the inputs of a repetition with the oracle, within the bound that holds there."""
     return trial.memo((execution, repetition), lambda: _judge(trial, execution, repetition))
+
+
+def bounds_of(trial: Trial, repetition: int) -> dict[str, Array]:
+    """Return the largest error allowed, by element, of each result: the contract's, or what a device file leaves of it.
+
+    A file only ever tightens it, and never below half a unit in the last place, which rounding once takes.
+    """
+    problem = trial.problem
+    bounds = problem.bounds(repetition)
+    share = tightened(problem.op, trial.site.target.device)
+    if share == 1:
+        return bounds
+    reference = problem.reference(repetition)
+    found: dict[str, Array] = {}
+    for name, bound in bounds.items():
+        least = _half_ulp(problem.results[name].dtype, reference[name])
+        found[name] = np.minimum(bound, np.maximum(share * bound, least))
+    return found
+
+
+def tightened(op: Op, device: Device | None) -> float:
+    """Return which share of an op's bound a device file leaves: ``tolerance.matmul``, ``sdm.tolerance.wy_solve``."""
+    name = op.name.removeprefix(f"{op.namespace}::")
+    fact = f"{op.namespace}.tolerance.{name}" if op.namespace else f"tolerance.{name}"
+    return device.fact(fact) if device is not None and fact in device.facts else 1
+
+
+def _half_ulp(dtype: DType, reference: Array) -> Array:
+    if dtype.kind not in ("float", "complex"):
+        return np.zeros(np.shape(reference))
+    form = float_format(dtypes.get(f"float{dtype.bits // 2}") if dtype.kind == "complex" else dtype)
+    size = np.abs(reference)
+    return form.spacing(np.minimum(np.where(np.isfinite(size), size, 0.0), form.largest)) / 2
 
 
 def _judge(trial: Trial, execution: Execution, repetition: int) -> Judgement:
     problem = trial.problem
-    reference, bounds = problem.reference(repetition), problem.bounds(repetition)
+    reference, bounds = problem.reference(repetition), bounds_of(trial, repetition)
     found: list[Comparison] = []
     for name, values in execution.results.items():
         signs = problem.op.signed_zeros or name in execution.mutated
