@@ -23,6 +23,7 @@ from nbx_registry import bundle, digest, jsonfile
 from nbx_registry.bundle import Bundle
 from nbx_registry.errors import FileError, NbxError
 from nbx_registry.kernel import Kernel
+from nbx_registry.runtime import LiveDevice
 
 DISTRIBUTION: Final = "nbx-conformance"
 
@@ -89,7 +90,7 @@ def compose(session: Session) -> tuple[dict[str, Any], list[str]]:
     live = session.site.target.live if session.site.reach == "here" else None
     found["device"] |= {
         "handles": [] if live is None else session.handles(),
-        "detected": {} if live is None else {key: _plain(value) for key, value in sorted(live.detected.items())},
+        "detected": detected(live),
     }
     data: dict[str, Any] = {
         **found,
@@ -118,7 +119,7 @@ def about(session: Session, kernels: Iterable[str]) -> dict[str, Any]:
         "runtime": {"name": session.site.target.runtime_name, "versions": dict(session.versions)},
         "reach": session.site.reach,
         "via": session.site.via,
-        "distributions": _versions({"nbx-registry", DISTRIBUTION, "nbx-devices", *owners, *toolkits}),
+        "distributions": versions({"nbx-registry", DISTRIBUTION, "nbx-devices", *owners, *toolkits}),
     }
 
 
@@ -153,7 +154,7 @@ def _kernel(session: Session, kernel: Kernel, records: Sequence[Record], said: s
     if code != session.digests[kernel.id]:
         raise FileError(f"the code of kernel {kernel.id!r} was changed while it was tried; run the suite again")
     backend = catalog.backends.get(kernel.backend)
-    toolkit = _versions({backend.distribution}) if backend is not None else {}
+    toolkit = versions({backend.distribution}) if backend is not None else {}
     entry: dict[str, Any] = {
         "op": kernel.op,
         "op_digest": catalog.op(kernel.op).digest,
@@ -208,9 +209,15 @@ def _built(records: Sequence[Record]) -> list[dict[str, Any]]:
     return entries
 
 
-def _versions(names: set[str | None]) -> dict[str, str]:
+def detected(live: LiveDevice | None) -> dict[str, Any]:
+    """Return what was detected of a device, as a bundle states it; nothing where nothing runs on one."""
+    return {} if live is None else {key: _plain(value) for key, value in sorted(live.detected.items())}
+
+
+def versions(names: Iterable[str | None]) -> dict[str, str]:
+    """Return the versions of those distributions that are installed."""
     found: dict[str, str] = {}
-    for name in sorted(name for name in names if name):
+    for name in sorted({name for name in names if name}):
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

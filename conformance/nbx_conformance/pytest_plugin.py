@@ -16,6 +16,7 @@ import pytest
 if TYPE_CHECKING:
     from nbx_conformance.journal import Journal
     from nbx_conformance.options import Options
+    from nbx_conformance.profiles import Judged
     from nbx_conformance.runner import Item, Record
     from nbx_conformance.session import Session
 
@@ -43,6 +44,7 @@ class Collector:
         self.runs: dict[str, Session] = {}
         self.failed: list[str] = []
         self.notes: list[str] = []
+        self.judged: list[Judged] = []
         self.written = ""
         self._began = time.perf_counter()
         self._started: dict[str, tuple[dict[str, Any], float]] = {}
@@ -205,10 +207,22 @@ class Collector:
             # What a shard refuses, others may compute; merge sees the whole.
             for kernel in unmeasured(run.verdicts()) if run.options.shard is None else ():
                 self.failed.append(f"nothing was measured about {kernel}: it refused every case on {run.route}")
+        self._judge()
         if self.out is not None:
             self.failed += self._write(self.out)
         if self._journal is not None and self.written:
             self._journal.remove()
+
+    def _judge(self) -> None:
+        """Judge the profiles that were asked for, by each run that tried anything."""
+        for name in self.config.getoption("--nbx-profile") or ():
+            from nbx_conformance import profiles
+
+            for run in self.runs.values():
+                if run.records:
+                    judged = profiles.of_run(run, name)
+                    self.judged.append(judged)
+                    (self.notes if judged.satisfied else self.failed).extend(judged.lines())
 
     def _write(self, out: Path) -> list[str]:
         from nbx_conformance.bundle import write
@@ -342,6 +356,10 @@ def _overridden(options: Options, config: pytest.Config) -> Options:
         values = config.getoption(f"--nbx-{name}")
         if values:
             given[many] = tuple(values)
+    if names := config.getoption("--nbx-profile"):
+        from nbx_conformance import profiles
+
+        given["ops"], given["size"] = profiles.asked(names, given.get("ops", options.ops), given.get("size"))
     shard: str | None = config.getoption("--nbx-shard")
     if shard is not None:
         given["shard"] = parse(shard)

@@ -52,9 +52,15 @@ def _processes(_context: click.Context, _param: click.Parameter, value: str | No
 @click.option("--plugin", multiple=True, help="Only kernels of this plugin; may be repeated.")
 @click.option("--op", multiple=True, help="Only kernels of this op; may be repeated.")
 @click.option("--kernel", multiple=True, help="Only this kernel; may be repeated.")
-@click.option("--size", type=click.Choice(SIZES), default="smoke", show_default=True, help="Which cases.")
+@click.option("--profile", multiple=True, help="The ops of this profile, whose cases must pass; may be repeated.")
+@click.option("--size", type=click.Choice(SIZES), help="Which cases; by default a profile's, or smoke.")
 @click.option("--via", default="auto", show_default=True, help="auto, device, interpreter, build, or an emulator.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write what was found into this bundle.")
+@click.option(
+    "--sign",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Sign the bundle with the private key of this file.",
+)
 @click.option("--resume", is_flag=True, help="Go on from where a run with the same --out was broken off.")
 @click.option(
     "-n",
@@ -74,9 +80,11 @@ def run(
     plugin: tuple[str, ...],
     op: tuple[str, ...],
     kernel: tuple[str, ...],
-    size: str,
+    profile: tuple[str, ...],
+    size: str | None,
     via: str,
     out: Path | None,
+    sign: Path | None,
     resume: bool,
     processes: int | None,
     shard: str | None,
@@ -93,7 +101,7 @@ def run(
     """
     import pytest
 
-    from nbx_conformance import shards
+    from nbx_conformance import profiles, shards, signing
     from nbx_conformance.journal import beside
     from nbx_conformance.options import Options
     from nbx_conformance.progress import Progress
@@ -102,8 +110,12 @@ def run(
 
     if resume and out is None:
         raise click.UsageError("--resume needs --out FILE, whose FILE.partial it goes on from")
+    if sign is not None and out is None:
+        raise click.UsageError("--sign needs --out FILE, which it signs")
     try:
         part = None if shard is None else shards.parse(shard)
+        key = None if sign is None else signing.read_key(sign)
+        op, size = profiles.asked(profile, op, size)
     except nbx.NbxError as error:
         raise click.UsageError(str(error)) from None
     options = Options(
@@ -123,7 +135,7 @@ def run(
         context.exit(NOT_PASSED)
     arguments = ["-p", "nbx_conformance.pytest_plugin"]
     arguments += [f"--nbx-device={device}", f"--nbx-via={via}", f"--nbx-size={size}"]
-    for option, names in (("plugin", plugin), ("op", op), ("kernel", kernel)):
+    for option, names in (("plugin", plugin), ("op", op), ("kernel", kernel), ("profile", profile)):
         arguments += (f"--nbx-{option}={name}" for name in names)
     if shard is not None:
         arguments.append(f"--nbx-shard={shard}")
@@ -158,6 +170,9 @@ def run(
         _environment(processes or 1),
     ):
         code = pytest.main([str(file), "-c", str(settings), "--rootdir", str(file.parent), *arguments], plugins)
+    if key is not None and heard.found["bundle"] is not None:
+        signing.sign_file(Path(heard.found["bundle"]), key)
+        click.echo(f"{out}: signed; the public key is {key.public}", err=as_json)
     if as_json:
         click.echo(json.dumps({"exit_code": _CODES.get(int(code), 1), **heard.found}, indent=1))
     if code == pytest.ExitCode.NO_TESTS_COLLECTED:
@@ -171,7 +186,7 @@ class _Heard:
     """Keeps what the suite's own pytest plugin collected, past pytest's end."""
 
     def __init__(self) -> None:
-        self.found: dict[str, Any] = {"runs": [], "problems": [], "bundle": None}
+        self.found: dict[str, Any] = {"runs": [], "problems": [], "profiles": [], "bundle": None}
 
     def pytest_unconfigure(self, config: Any) -> None:
         """Take it before pytest lets go of it."""
@@ -181,7 +196,8 @@ class _Heard:
         if collector is not None:
             runs = [summary(run) for run in collector.runs.values() if run.records]
             bundle = config.getoption("--nbx-out") if collector.written else None
-            self.found = {"runs": runs, "problems": list(collector.failed), "bundle": bundle}
+            judged = [one.to_dict() for one in collector.judged]
+            self.found = {"runs": runs, "problems": list(collector.failed), "profiles": judged, "bundle": bundle}
 
 
 def _say_what(session: Session, processes: int, *, err: bool) -> None:
