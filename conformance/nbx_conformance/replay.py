@@ -163,7 +163,7 @@ def _same_versions(session: Session, found: Bundle, data: Mapping[str, Any]) -> 
     """Return whether everything that may decide an output's bits is what it was."""
     live = session.site.target.live if session.site.reach == "here" else None
     return (
-        dict(session.versions()) == dict(found.versions)
+        dict(session.versions) == dict(found.versions)
         and bundles.versions(found.distributions) == dict(found.distributions)
         and bundles.detected(live) == data["device"]["detected"]
     )
