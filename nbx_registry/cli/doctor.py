@@ -19,7 +19,7 @@ from nbx_registry.price import BANDWIDTH
 
 
 @click.command(short_help="Tell what is broken or missing here.")
-@click.option("--measure-host", is_flag=True, help="First measure the host's rates into the user's device file.")
+@click.option("--measure-host", is_flag=True, help="First measure the host into the user's device file.")
 @json_option
 @click.pass_context
 def doctor(context: click.Context, measure_host: bool, as_json: bool) -> None:
@@ -56,9 +56,12 @@ def _measure(as_json: bool) -> None:
     from nbx_registry.host import measure
 
     bandwidth, products = measure.copy_bandwidth(), measure.product_rate()
-    path = measure.write(environment.config_dir() / "devices", bandwidth, products)
+    cache = measure.largest_cache()
+    # The largest is the last that a core asks before memory; where the system describes none, none is stated.
+    path = measure.write(environment.config_dir() / "devices", bandwidth, products, cache or None)
     if not as_json:
         lines(f"copies {figure_bytes(round(bandwidth))}/s; multiplies {figure_flops(round(products))}/s")
+        lines(f"caches {figure_bytes(cache)}" if cache else "the system describes no caches")
         lines(f"written to {path}")
 
 

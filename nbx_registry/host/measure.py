@@ -1,11 +1,10 @@
-"""Measuring the host: its bandwidth and its products, written into the user's folder of device files as an overlay."""
+"""Measuring the host: its bandwidth, its products, its cache, written into the user's folder of device files."""
 
 from __future__ import annotations
 
 import datetime
 import json
 import os
-import statistics
 import tempfile
 import time
 from pathlib import Path
@@ -15,12 +14,14 @@ import numpy as np
 
 from nbx_registry import yamlfile
 from nbx_registry.errors import FileError
+from nbx_registry.host.parallel import spread
 from nbx_registry.yamlfile import Table
 
 DEVICE = "host/cpu"
 KEY = "memory.bandwidth_bytes_per_s"
 PRODUCT_KEYS = ("peak.vector.float32_flop_per_s", "peak.matrix.float32_flop_per_s")
 """A host multiplies matrices on its vector units, so one measurement is the roof of both."""
+CACHE_KEY = "last_level_cache.bytes"
 MIN_BYTES = 128 * 2**20
 """Smallest array copied where the cache is small or not known."""
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -28,30 +29,32 @@ CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
 def copy_bandwidth(nbytes: int | None = None, *, repeats: int = 15) -> float:
-    """Return bytes per second of a NumPy copy: bytes read plus bytes written, over the median time.
+    """Return bytes per second of NumPy copies on all threads: bytes read plus written, the fastest of ``repeats``.
 
-    One thread copies, as the host's kernels do. The arrays (``nbytes`` each) are by default four times the largest
-    cache and at least `MIN_BYTES`. Cached stores read the line they fill; that traffic is not counted, so the figure
-    is what a program sees, not what the bus carries.
+    As many threads copy as the host's kernels use, and the fastest time counts: what least times are computed with is a
+    roof of the whole machine. The arrays (``nbytes`` each) are by default four times the largest cache and at least
+    `MIN_BYTES`. Cached stores read the line they fill; that traffic is not counted, so the figure is what a program
+    sees, not what the bus carries, and what only reads can be faster.
     """
     size = max(MIN_BYTES, 4 * largest_cache()) if nbytes is None else nbytes
     source = np.ones(size // 8, np.float64)
     target = np.empty_like(source)
+
+    def copy(start: int, stop: int) -> None:
+        np.copyto(target[start:stop], source[start:stop])
+
     # The first copy meets pages that are not mapped yet.
-    np.copyto(target, source)
+    copy(0, source.size)
     seconds: list[float] = []
     for _ in range(repeats):
-        start = time.perf_counter()
-        np.copyto(target, source)
-        seconds.append(time.perf_counter() - start)
-    return 2 * source.nbytes / statistics.median(seconds)
+        began = time.perf_counter()
+        spread(copy, source.size, 2 * source.nbytes)
+        seconds.append(time.perf_counter() - began)
+    return 2 * source.nbytes / min(seconds)
 
 
 def product_rate(extent: int = 2048, *, repeats: int = 10) -> float:
-    """Return operations per second of NumPy's float32 matrix product, the fastest of ``repeats``.
-
-    The fastest, and not the median as for the copy: its roof is the arithmetic that this machine can do at all.
-    """
+    """Return operations per second of NumPy's float32 matrix product, the fastest of ``repeats``."""
     a = np.ones((extent, extent), np.float32)
     out = np.empty_like(a)
     seconds: list[float] = []
@@ -76,10 +79,11 @@ def write(
     user_folder: Path,
     bytes_per_s: float,
     float32_flop_per_s: float | None = None,
+    cache_bytes: int | None = None,
     *,
     today: datetime.date | None = None,
 ) -> Path:
-    """Write measured rates into the user's overlay of the host, and return its path.
+    """Write measured rates, and the largest cache, into the user's overlay of the host, and return its path.
 
     Other facts of that file are kept (its comments are not); an earlier measurement is replaced. The file is
     replaced as a whole, so a reader sees the old one or the new.
@@ -95,14 +99,17 @@ def write(
     if not isinstance(facts, Table):
         raise FileError(f"{path}: facts is {yamlfile.kind(facts)}; write a mapping, or remove the file")
     date = (today or datetime.date.today()).isoformat()
-    rates = {KEY: (bytes_per_s, "one thread's NumPy copy: bytes read plus bytes written")}
+    found: dict[str, tuple[float, str]] = {KEY: (_rate(bytes_per_s), "NumPy's copy on all threads, the fastest seen")}
     if float32_flop_per_s is not None:
-        rates |= dict.fromkeys(PRODUCT_KEYS, (float32_flop_per_s, "NumPy's float32 matrix product, the fastest seen"))
-    for key, (rate, note) in rates.items():
+        product = (_rate(float32_flop_per_s), "NumPy's float32 matrix product, the fastest seen")
+        found |= dict.fromkeys(PRODUCT_KEYS, product)
+    if cache_bytes is not None:
+        found[CACHE_KEY] = (cache_bytes, "the largest cache of a core, as the system describes it")
+    for key, (value, note) in found.items():
         before = facts.get(key)
         if before is not None and not (isinstance(before, Table) and before.get("source") == "measured"):
             raise FileError(f"{path}: {key} is stated and was not measured; remove it there to have it measured")
-        facts[key] = {"value": float(f"{rate:.4g}"), "source": "measured", "date": date, "note": note}
+        facts[key] = {"value": value, "source": "measured", "date": date, "note": note}
     table["facts"] = facts
     lines = ["# Written by `nbx doctor --measure-host`."]
     for key, value in table.items():
@@ -115,6 +122,10 @@ def write(
         stream.write("\n".join(lines) + "\n")
     os.replace(stream.name, path)
     return path
+
+
+def _rate(measured: float) -> float:
+    return float(f"{measured:.4g}")
 
 
 def _flow(value: Any) -> str:
