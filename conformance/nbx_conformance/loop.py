@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from nbx_conformance.bench import Bench, Execution, Value
-from nbx_conformance.buffers import DeviceMemory, GuardedBuffer, HostMemory
+from nbx_conformance.buffers import Contents, DeviceMemory, GuardedBuffer, HostMemory
 from nbx_registry.runtime import Stream
 
 
@@ -72,7 +72,12 @@ class Loop:
 
     def results_of(self, execution: Execution) -> list[bytes]:
         """Return what `results` would have returned after a run of the bench on the same inputs."""
-        return [execution.contents[buffer.name].after[start:end].tobytes() for buffer, start, end in self._results]
+        found: list[bytes] = []
+        for buffer, start, end in self._results:
+            contents = execution.contents[buffer.name]
+            assert isinstance(contents, Contents)
+            found.append(contents.after[start:end].tobytes())
+        return found
 
 
 def _staged(bench: Bench, buffer: GuardedBuffer, stream: Stream) -> DeviceMemory | None:

@@ -73,18 +73,20 @@ class Sample:
     def _runs(self) -> Iterator[tuple[int, int]]:
         """Yield first index and number of indices of each part."""
         extent = self.batch.extent
-        operands = [*_operands(self.problem), *self.problem.results.items()]
+        results = self.problem.results.items()
+        operands = [*_operands(self.problem), *(item for item in results if item[0] not in self.problem.case.tensors)]
         cut = sum(spec.size // extent for name, spec in operands if name in self.batch.axes)
         shared = sum(spec.size for name, spec in operands if name not in self.batch.axes)
-        budget = self.limit >> 4
-        around = min(max(1, (self.limit >> 19) // max(cut, 1)), 32)
+        budget = self.limit >> 3
+        around = min((self.limit >> 13) // max(cut, 1), 32)
         taken: set[int] = set()
-        for index in [0, extent - 1, *self._marked(operands), *self._random()]:
+        needed = {0, extent - 1, *self._marked(operands)}
+        for index in [*sorted(needed), *self._random()]:
             wanted = taken.union(range(max(index - around, 0), min(index + around + 1, extent)))
             cost = len(wanted) * cut + shared * len(_runs_of(wanted))
             if cost <= budget:
                 taken = wanted
-            elif index in (0, extent - 1):
+            elif index in needed:
                 case = self.problem.case
                 raise FileError(
                     f"batch of case {case.id} of {case.op}: each of its {extent} indices has {cut} elements, beside"

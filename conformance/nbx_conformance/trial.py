@@ -16,6 +16,7 @@ from nbx_conformance.buffers import PATTERNS, POISON, as_bytes
 from nbx_conformance.cases import Case, CaseTable
 from nbx_conformance.problem import Problem
 from nbx_conformance.representatives import Representatives
+from nbx_conformance.sample import LARGE, LargeProblem, problem_of
 from nbx_registry.errors import NbxError
 from nbx_registry.kernel import Kernel
 from nbx_registry.program import BoundProgram
@@ -54,6 +55,8 @@ class Site:
         How: ``device``, an emulator's name, or ``build``.
     emulator
         The runtime that stands in for the device's own.
+    large
+        Elements of a tensor above which a problem is looked at in parts.
     """
 
     registry: Registry
@@ -62,6 +65,7 @@ class Site:
     reach: Reach
     via: str
     emulator: Runtime | None = None
+    large: int = LARGE
     _lags: bool | None = None
     _problems: OrderedDict[tuple[str, str], Problem] = field(default_factory=OrderedDict[tuple[str, str], Problem])
 
@@ -107,7 +111,7 @@ class Site:
     def problem(self, case: Case) -> Problem:
         """Return the case's problem, made if new."""
         key = (case.op, case.id)
-        found = self._problems.pop(key, None) or Problem(self.registry.catalog.op(case.op), case)
+        found = self._problems.pop(key, None) or problem_of(self.registry.catalog.op(case.op), case, self.large)
         self._problems[key] = found
         while len(self._problems) > _PROBLEMS:
             self._problems.popitem(last=False)
@@ -139,6 +143,11 @@ class Trial:
         self.problem = site.problem(case)
         self._memo: dict[Any, Any] = {}
 
+    @property
+    def large(self) -> bool:
+        """Whether the case has a tensor too large to be looked at everywhere."""
+        return isinstance(self.problem, LargeProblem)
+
     def memo(self, key: Any, make: Callable[[], T]) -> T:
         """Return what ``make`` made the first time it was asked for under ``key``."""
         if key not in self._memo:
@@ -166,12 +175,12 @@ class Trial:
     @cached_property
     def bench(self) -> Bench:
         """The bound kernel over guarded buffers."""
-        return Bench(self.bound)
+        return Bench(self.bound, self.problem.sample)
 
     @cached_property
     def other_bench(self) -> Bench:
         """The same program over other buffers."""
-        return Bench(self.bound)
+        return Bench(self.bound, self.problem.sample)
 
     @cached_property
     def first(self) -> Execution:
@@ -191,26 +200,19 @@ class Trial:
         inputs = self.problem.inputs(0)
         first = self.first
         second = self.bench.run(inputs, guard=PATTERNS[1], poison=POISON[1])
-        if not differing(first, second):
+        unwritten = _unwritten(first, second)
+        if not unwritten and not differing(first, second):
             return Disturbance()
-        unwritten: list[str] = []
-        for name, values in first.outputs.items():
-            kept = (as_bytes(values) == POISON[0]).all(-1) & (as_bytes(second.outputs[name]) == POISON[1]).all(-1)
-            if kept.any():
-                where = [int(i) for i in np.unravel_index(int(np.argmax(kept)), kept.shape)]
-                unwritten.append(
-                    f"{int(kept.sum())} of {kept.size} elements of {name} were never written, first {where}"
-                )
         # Only a kernel that repeats itself can be told from what surrounds it.
         for _ in range(2):
             changed = differing(first, self.bench.run(inputs))
             if changed:
-                return Disturbance("; ".join(unwritten), repeats=f"{changed} differs when the same run is repeated")
+                return Disturbance(unwritten, repeats=f"{changed} differs when the same run is repeated")
         changed = differing(first, self.bench.run(inputs, guard=PATTERNS[1], poison=POISON[0]))
         guards = changed and f"{changed} depends on bytes outside the tensors"
         changed = differing(first, self.bench.run(inputs, guard=PATTERNS[0], poison=POISON[1]))
         poison = changed and f"{changed} depends on what outputs and workspace held before"
-        return Disturbance("; ".join(unwritten), "" if unwritten else poison, guards)
+        return Disturbance(unwritten, "" if unwritten else poison, guards)
 
     def results_digest(self) -> str:
         """Return a digest of the first run's results."""
@@ -219,6 +221,17 @@ class Trial:
             hasher.update(f"{name}\0{values.dtype}{values.shape}\0".encode())
             hasher.update(np.ascontiguousarray(values).tobytes())
         return hasher.hexdigest()[:16]
+
+
+def _unwritten(first: Execution, second: Execution) -> str:
+    """Return what of the outputs two runs left as they found it, though they found different things."""
+    found: list[str] = []
+    for name in first.outputs:
+        contents = first.contents[name]
+        kept = contents.poisoned() & second.contents[name].poisoned()
+        if kept.any():
+            found.append(contents.unwritten(kept))
+    return "; ".join(found)
 
 
 def differing(first: Execution, second: Execution) -> str:

@@ -46,7 +46,7 @@ def of_kernel(trial: Trial, refused: Refused) -> Outcome:
     """Check the refusal of a kernel that does not take the case: code and reason fit, and nothing is written."""
     candidate = refused.decision.candidate(trial.kernel.id)
     wrong = _unfounded(trial.case, candidate)
-    if not wrong and trial.site.public and candidate.code in OF_REQUEST:
+    if not wrong and trial.site.public and not trial.large and candidate.code in OF_REQUEST:
         runtime, index, _ = public.device_of(trial.site)
         prepared = public.prepare(trial, trial.problem.signature.outputs)
         before = runtime.memory(index)
