@@ -58,7 +58,7 @@ class Repeats:
 
 def repeats(trial: Trial) -> Repeats | None:
     """Repeat a trial's first run. None for what is no representative, launches nothing, or writes its inputs."""
-    if trial.bound.program is None or not trial.site.representative(trial.kernel, trial.case):
+    if trial.large or trial.bound.program is None or not trial.site.representative(trial.kernel, trial.case):
         return None
     return trial.memo("repeats", lambda: _repeats(trial))
 
