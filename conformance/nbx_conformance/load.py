@@ -6,16 +6,20 @@ another thread. An emulator that runs one thing at a time has none.
 
 from __future__ import annotations
 
+import dis
 import sys
 import threading
+import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from typing import Final
+from contextlib import contextmanager, nullcontext
+from types import FrameType
+from typing import Any, Final
 
 import numpy as np
 
 from nbx_conformance.buffers import POISON, DeviceMemory
 from nbx_conformance.loop import Loop
+from nbx_registry.runtime import Stream
 
 TRAFFIC: Final = 1 << 20
 """Bytes copied and filled, each time."""
@@ -26,26 +30,29 @@ AHEAD: Final = 32
 SWITCH: Final = 1e-5
 """Seconds after which a thread lets another one go on: so that they meet inside of kernels too short for the usual."""
 
-Feed = Callable[[], None]
-"""Called before each run: gives the load more to do."""
+STEPS: Final = 64
+"""At how many points of one run another thread is let go on."""
+
+Launch = Callable[[Loop, Stream], None]
+"""Launches a loop that is looked at, with something else in flight."""
 
 
 @contextmanager
-def none() -> Generator[Feed, None, None]:
+def none() -> Generator[Launch, None, None]:
     """Nothing else is in flight."""
-    yield lambda: None
+    yield Loop.launch
 
 
 @contextmanager
-def streams(loop: Loop) -> Generator[Feed, None, None]:
-    """Work on two streams of their own: the loop's program, and copies between two places."""
+def streams(loop: Loop) -> Generator[Launch, None, None]:
+    """Work on two streams of their own: another loop's program, and copies between two places."""
     runtime, index = loop.bench.runtime, loop.bench.index
     kernels, copies = runtime.stream(index), runtime.stream(index)
     source, target = DeviceMemory(runtime, index, TRAFFIC), DeviceMemory(runtime, index, TRAFFIC)
     runtime.synchronize(index)
     fed = 0
 
-    def feed() -> None:
+    def launch(watched: Loop, stream: Stream) -> None:
         nonlocal fed
         fed += 1
         if fed % AHEAD == 0:
@@ -53,25 +60,30 @@ def streams(loop: Loop) -> Generator[Feed, None, None]:
             copies.synchronize()
         runtime.fill(index, source.address, fed % 256, TRAFFIC, copies)
         runtime.copy(index, target.address, source.address, TRAFFIC, copies)
-        # One of them before the run that is looked at, one beside it.
+        # One before the run that is looked at, one beside it.
         for _ in range(2):
             loop.clear(POISON[fed % 2], kernels)
             loop.launch(kernels)
+        watched.launch(stream)
 
     try:
-        yield feed
+        yield launch
     finally:
         kernels.synchronize()
         copies.synchronize()
 
 
 @contextmanager
-def threads(loop: Loop) -> Generator[Feed, None, None]:
-    """Work in another thread, which goes on by itself. What it raises is raised at the end."""
+def threads(loop: Loop, *, halted: bool) -> Generator[Launch, None, None]:
+    """Work in another thread, which goes on by itself. What it raises is raised at the end.
+
+    With ``halted``, the first run that is looked at is halted wherever a thread may be: the other one gets in between.
+    """
     stream = loop.bench.runtime.default_stream(loop.bench.index)
     source, target = np.zeros(TRAFFIC, np.uint8), np.empty(TRAFFIC, np.uint8)
     done = threading.Event()
     raised: list[BaseException] = []
+    to_halt = halted
 
     def work() -> None:
         turn = 0
@@ -85,15 +97,56 @@ def threads(loop: Loop) -> Generator[Feed, None, None]:
         except BaseException as error:  # noqa: BLE001 - whatever a kernel raises is raised again where it is waited for
             raised.append(error)
 
+    def launch(watched: Loop, stream: Stream) -> None:
+        nonlocal to_halt
+        with _halting() if to_halt else nullcontext():
+            to_halt = False
+            watched.launch(stream)
+
     before = sys.getswitchinterval()
     thread = threading.Thread(target=work, name="nbx-conformance load", daemon=True)
     sys.setswitchinterval(SWITCH)
     thread.start()
     try:
-        yield lambda: None
+        yield launch
     finally:
         done.set()
         thread.join()
         sys.setswitchinterval(before)
     if raised:
         raise raised[0]
+
+
+_TELLING: Final = tuple(
+    number
+    for number, name in enumerate(dis.opname)
+    if name.startswith(("CALL", "BINARY_", "INPLACE_", "STORE_SUBSCR", "STORE_SLICE", "STORE_ATTR", "STORE_GLOBAL"))
+)
+"""Instructions after which something may have changed that another thread sees."""
+
+
+@contextmanager
+def _halting() -> Generator[None, None, None]:
+    """Let other threads go on after each instruction of this one that they could tell from the next."""
+    steps = 0
+    last: dict[FrameType, int] = {}
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal steps
+        del argument
+        if event == "call":
+            frame.f_trace_opcodes = True
+        elif event == "opcode":
+            if last.get(frame) in _TELLING and steps < STEPS:
+                steps += 1
+                # Whoever waits for the interpreter gets it, and keeps it for a while.
+                time.sleep(0)
+            last[frame] = frame.f_code.co_code[frame.f_lasti]
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)

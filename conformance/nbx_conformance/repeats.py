@@ -16,7 +16,7 @@ from nbx_conformance.trial import Trial, differing
 REPEATS: Final = 350
 """A race that shows in one run of fifty is missed with a probability of 0.98^350 < 0.001."""
 
-SECONDS: Final = 0.02
+SECONDS: Final = 0.015
 """How long a case is repeated at most where one run is slow; `LEAST` times all the same."""
 
 FOREMOST_SECONDS: Final = 0.25
@@ -74,16 +74,15 @@ def _repeats(trial: Trial) -> Repeats | None:
     count = wrong = 0
     others: dict[tuple[bytes, ...], Execution] = {}
     described = ""
-    beside, work = _load(trial)
-    with work as feed:
-        foremost = trial.site.foremost(trial.kernel, trial.case)
+    foremost = trial.site.foremost(trial.kernel, trial.case)
+    beside, work = _load(trial, foremost)
+    with work as launch:
         end = time.perf_counter() + (FOREMOST_SECONDS if foremost else SECONDS)
         while count < LEAST or (count < REPEATS and time.perf_counter() < end):
             loop.clear(poison[count % len(poison)], stream)
             # Whether a kernel keeps to its stream is for another check to find.
             stream.synchronize()
-            feed()
-            loop.launch(stream)
+            launch(loop, stream)
             found = loop.results(stream)
             count += 1
             if found == expected:
@@ -98,11 +97,11 @@ def _repeats(trial: Trial) -> Repeats | None:
     return Repeats(count, beside, wrong, described, tuple(others.values()))
 
 
-def _load(trial: Trial) -> tuple[str, AbstractContextManager[load.Feed]]:
+def _load(trial: Trial, foremost: bool) -> tuple[str, AbstractContextManager[load.Launch]]:
     if trial.site.lags(trial.bench):
         return "with other streams busy", load.streams(_other(trial))
     if trial.site.reach == "here":
-        return "with another thread busy", load.threads(_other(trial))
+        return "with another thread busy", load.threads(_other(trial), halted=foremost)
     return "with nothing beside them", load.none()
 
 
