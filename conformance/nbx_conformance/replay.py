@@ -89,8 +89,8 @@ class Replay:
         yield from (f"  not replayed: {reason}" for reason in self.why_not)
 
 
-def replay(verified: Verification, registry: Registry, count: int, seed: int) -> Replay:
-    """Run ``count`` trials of a bundle again, chosen at random.
+def replay(verified: Verification, registry: Registry, count: int, seed: int, *, isolated: bool = False) -> Replay:
+    """Run ``count`` trials of a bundle again, chosen at random; ``isolated``, in a process that a kernel may end.
 
     Only what is the same here can be: kernels, contracts and cases, reached by the route of the bundle. The verdict of
     every check must come out the same; for a kernel that claims determinism, with the same versions of everything on
@@ -101,7 +101,7 @@ def replay(verified: Verification, registry: Registry, count: int, seed: int) ->
         return _none(name, count, seed, "it is no bundle that can be read")
     if found.suite_digest != bundles.suite_digest():
         return _none(name, count, seed, "it was made by another state of the suite, whose cases may be others")
-    session = Session(Options(device=found.device, via=found.via, size="large"), registry)
+    session = Session(Options(device=found.device, via=found.via, size="large", isolated=isolated), registry)
     try:
         if session.route.reach != found.reach:
             return _none(name, count, seed, f"its reach is {found.reach}, here it is {session.route.reach}")

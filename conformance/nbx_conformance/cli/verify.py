@@ -60,7 +60,7 @@ def verify(
     judged = [one for name in profile for one in judge(name, found, registry, cases)]
     if seed is None:
         seed = secrets.randbelow(2**32)
-    replays = [replay(one, registry, count, seed) for one in found] if count is not None else []
+    replays = [replay(one, registry, count, seed, isolated=True) for one in found] if count is not None else []
     passed = (
         not any(one.code for one in found)
         and all(one.satisfied for one in judged)
