@@ -17,8 +17,9 @@ from nbx_registry.target import Target
 class Representatives:
     """Of each kernel, the first case of each combination of dtypes that it computes.
 
-    Only cases with elements count; those of the size ``full`` only where the kernel takes none of ``smoke``. Nothing
-    but decisions is asked for, so that every process of a run finds the same.
+    Only cases with elements count; those with an axis of one element only where the kernel takes no other of the same
+    dtypes, and those of the size ``full`` only where it takes none of ``smoke``. Nothing but decisions is asked for, so
+    that every process of a run finds the same.
     """
 
     registry: Registry
@@ -39,10 +40,10 @@ class Representatives:
         return found
 
     def _first_of_each(self, kernel: Kernel, cases: list[Case]) -> Iterator[str]:
+        asked = [case for case in cases if not case.refuses and case.runtime in (None, self.target.runtime_name)]
         seen: set[Hashable] = set()
-        for case in cases:
-            if case.refuses or case.runtime not in (None, self.target.runtime_name):
-                continue
+        # In a single element there is nothing to be done in another order.
+        for case in sorted(asked, key=lambda case: any(1 in spec.shape for spec in case.specs())):
             kind = _dtypes(case)
             if kind not in seen and self._takes(kernel, case):
                 seen.add(kind)

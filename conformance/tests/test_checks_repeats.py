@@ -75,7 +75,7 @@ def test_a_race_in_a_parameter_that_is_written_is_caught(try_kernel: Run) -> Non
     def advance(lens: Array) -> None:
         lens += 1 if next(turns) % 50 else 2
 
-    case = ("batch-B1-n1",)
+    case = ("batch-B63-n1",)
     assert flagged(tried(try_kernel, "paged_lens_advance@1", advance, case)) == {"determinism", "numbers"}
 
     def honest(lens: Array) -> None:

@@ -41,6 +41,12 @@ def test_one_case_of_each_combination_of_dtypes_and_scalars_stands_for_the_other
     assert all(spec.size for case in found for spec in case.specs())
 
 
+def test_a_case_with_an_axis_of_one_element_stands_for_others_only_where_there_is_none_without() -> None:
+    found = representatives("sum@1", "nbx-host/sum/numpy")
+    assert "last-f32-N63" in found
+    assert not any("N1" in name.split("-") for name in found)
+
+
 def test_only_what_the_kernel_takes_is_among_them() -> None:
     view = representatives("permute_dims@1", "nbx-host/permute_dims/view")
     copy = representatives("permute_dims@1", "nbx-host/permute_dims/numpy")

@@ -8,7 +8,9 @@ from typing import Final
 from nbx_conformance.checks import (
     aliasing,
     allocation,
+    batch,
     built,
+    cold,
     cost,
     determinism,
     fresh,
@@ -38,16 +40,30 @@ CHECKS: Final[dict[str, Check]] = {
         in_place,
         fresh,
         determinism,
+        batch,
         stream,
         allocation,
         aliasing,
         cost,
         settings,
+        cold,
     )
 }
 
 OF_LARGE: Final[frozenset[str]] = frozenset(
-    ("numbers", "special", "poison", "guards", "inputs", "in_place", "fresh", "determinism", "allocation", "cost")
+    {
+        "numbers",
+        "special",
+        "poison",
+        "guards",
+        "inputs",
+        "in_place",
+        "fresh",
+        "determinism",
+        "allocation",
+        "cost",
+        "cold",
+    }
 )
 """What is asked about a case too large to be looked at everywhere; the rest is for smaller ones."""
 
