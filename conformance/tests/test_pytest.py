@@ -107,7 +107,7 @@ def test_the_command_runs_verifies_and_leaves_nothing_else_behind(tmp_path: Path
     (tmp_path / "bundle.json").write_bytes((tmp_path / "bundle.json").read_bytes().replace(b'"pass"', b'"PASS"', 1))
     done = conformance(tmp_path, "verify", "--json", "bundle.json")
     assert done.returncode == 3
-    assert json.loads(done.stdout)[0]["verified"] is False
+    assert json.loads(done.stdout)["bundles"][0]["verified"] is False
 
 
 def test_a_run_is_told_as_plain_data(tmp_path: Path) -> None:
