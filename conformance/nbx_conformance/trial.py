@@ -14,8 +14,10 @@ import numpy as np
 from nbx_conformance.bench import Array, Bench, Execution
 from nbx_conformance.buffers import PATTERNS, POISON, as_bytes
 from nbx_conformance.cases import Case, CaseTable
+from nbx_conformance.largest import Largest
 from nbx_conformance.problem import Problem
 from nbx_conformance.representatives import Representatives
+from nbx_conformance.roof import roof_of
 from nbx_conformance.sample import LARGE, LargeProblem, problem_of
 from nbx_registry.errors import NbxError
 from nbx_registry.kernel import Kernel
@@ -66,7 +68,10 @@ class Site:
     via: str
     emulator: Runtime | None = None
     large: int = LARGE
+    noted: set[str] = field(default_factory=set[str])
+    """What was said once, and is not said again; `Trial.note`."""
     _lags: bool | None = None
+    _cannot_capture: str | None = None
     _problems: OrderedDict[tuple[str, str], Problem] = field(default_factory=OrderedDict[tuple[str, str], Problem])
 
     @property
@@ -102,11 +107,30 @@ class Site:
         """Whether a case is the first of a kernel's representatives, which may take longer than the others."""
         return self._representatives.of(kernel)[:1] == (case.id,)
 
+    @cached_property
+    def _largest(self) -> Largest:
+        device = self.target.device
+        assert device is not None
+        return Largest(self.registry, self.cases, self.target, roof_of(device))
+
+    def is_largest(self, kernel: Kernel, case: Case) -> bool:
+        """Whether a time on a case says whether the work was done; `Largest`.
+
+        Raises `MissingFact` where nobody states the device's bandwidth, or its cache.
+        """
+        return case.id in self._largest.of(kernel)
+
     def lags(self, bench: Bench) -> bool:
         """Whether a stream here can be busy while its caller goes on; tried once."""
         if self._lags is None:
             self._lags = bench.lags(0.01)
         return self._lags
+
+    def cannot_capture(self, bench: Bench) -> str:
+        """Return why nothing can be captured here; empty where it can. Tried once, with nothing to capture."""
+        if self._cannot_capture is None:
+            self._cannot_capture = bench.cannot_capture()
+        return self._cannot_capture
 
     def problem(self, case: Case) -> Problem:
         """Return the case's problem, made if new."""
@@ -135,18 +159,30 @@ class Disturbance:
 class Trial:
     """One kernel on one case, with launch settings of its own where some are given."""
 
-    def __init__(self, site: Site, kernel: Kernel, case: Case, settings: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, site: Site, kernel: Kernel, case: Case, settings: Mapping[str, Any] | None = None, looser: float = 1
+    ) -> None:
         self.site = site
+        self.looser = looser
+        """How many times the bound a waiver lets an error be."""
         self.kernel = kernel
         self.case = case
         self.settings = settings
         self.problem = site.problem(case)
+        self.notes: dict[str, str] = {}
+        """By check, why it says nothing, where no trial before has said so."""
         self._memo: dict[Any, Any] = {}
 
     @property
     def large(self) -> bool:
         """Whether the case has a tensor too large to be looked at everywhere."""
         return isinstance(self.problem, LargeProblem)
+
+    def note(self, check: str, why: str) -> None:
+        """Keep for the record why a check says nothing here, once in a run."""
+        if why not in self.site.noted:
+            self.site.noted.add(why)
+            self.notes[check] = why
 
     def memo(self, key: Any, make: Callable[[], T]) -> T:
         """Return what ``make`` made the first time it was asked for under ``key``."""
