@@ -181,13 +181,16 @@ def _entries(record: Record) -> Iterable[dict[str, Any]]:
         measured["output_digest"] = record.output
     if record.handle is not None:
         measured["handle"] = record.handle
+    if record.cold:
+        measured["cold"] = dict(record.cold)
+    silent = [why for check, why in record.details.items() if not any(check in said for said in record.checks.values())]
     for verdict, checks in record.checks.items():
-        reasons = [record.details[check] for check in checks if check in record.details]
+        reasons = [*(record.details[check] for check in checks if check in record.details), *silent]
         entry = {"case": record.case, "seed": record.seed, "check": " ".join(checks), "verdict": verdict, **measured}
         if reasons:
             entry["reason"] = "; ".join(reasons)[:300]
         yield entry
-        measured = {}
+        measured, silent = {}, []
 
 
 def _built(records: Sequence[Record]) -> list[dict[str, Any]]:

@@ -53,6 +53,18 @@ def table(session: Session) -> Iterator[str]:
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         yield "  ".join(cells).rstrip()
+    yield from notes(session)
+
+
+def notes(session: Session) -> Iterator[str]:
+    """Yield why a check said nothing, each reason once."""
+    records = session.records.values()
+    silent = ((check, why) for record in records for check, why in record.details.items() if check not in _said(record))
+    yield from dict.fromkeys(f"{check} says nothing: {why}" for check, why in silent)
+
+
+def _said(record: Record) -> set[str]:
+    return {check for checks in record.checks.values() for check in checks}
 
 
 def summary(session: Session) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from nbx_conformance.cases import FOLDER, Case, CaseTable, Size
-from nbx_conformance.checks import CHECKS, OF_LARGE, built, numbers, refusals
+from nbx_conformance.checks import CHECKS, OF_LARGE, built, cold, numbers, refusals
 from nbx_conformance.checks.judge import judge
 from nbx_conformance.trial import Outcome, Site, Trial, Verdict, message
 from nbx_registry.choice import Choice
@@ -56,7 +56,7 @@ class Record:
     checks
         Names of checks by verdict.
     details
-        Why, for each check that did not pass; a refusal's code and reason.
+        Why, for each check that did not pass; a refusal's code and reason; once in a run, why a check says nothing.
     built
         What the compiler said, a row for each launch.
     """
@@ -70,6 +70,8 @@ class Record:
     details: Mapping[str, str]
     profile: Mapping[str, Any] = field(default_factory=dict[str, Any])
     output: str | None = None
+    cold: Mapping[str, float] = field(default_factory=dict[str, float])
+    """The cold time, where one was taken: ``seconds``, ``least_s``, ``sets``."""
     seconds: float = 0.0
     built: Sequence[Mapping[str, Any]] = ()
     handle: str | None = None
@@ -140,7 +142,8 @@ def _execute(site: Site, item: Item) -> Record:
         seed=item.case.seed,
         verdict=_worst(outcomes),
         checks=checks,
-        details={o.check: o.detail[:600] for o in outcomes if o.detail},
+        details={**{o.check: o.detail[:600] for o in outcomes if o.detail}, **trial.notes},
+        cold=cold.record(trial),
         profile=judge(trial, trial.first, 0).profile.to_dict() if measured else {},
         output=trial.results_digest() if measured else None,
         seconds=time.perf_counter() - began,
