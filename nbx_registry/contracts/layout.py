@@ -111,10 +111,10 @@ def broadcast_to(x: Array, *, shape: tuple[int, ...], copy: bool) -> Array:
     -----
     Python array API standard 2024.12, ``broadcast_to``; ``copy`` is this project's.
     """
-    out = np.empty(shape, x.dtype)
-    lead = len(shape) - x.ndim
-    for place in np.ndindex(shape):
-        out[place] = x[tuple(0 if n == 1 else p for p, n in zip(place[lead:], x.shape, strict=True))]
+    out = x.reshape((1,) * (len(shape) - x.ndim) + x.shape)
+    for axis, extent in enumerate(shape):
+        if out.shape[axis] == 1:
+            out = np.repeat(out, extent, axis)
     return out
 
 
