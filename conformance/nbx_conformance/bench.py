@@ -96,6 +96,15 @@ class Bench:
         stream.synchronize()
         return free
 
+    def cannot_capture(self) -> str:
+        """Return why the runtime captures nothing at all; empty where it does."""
+        try:
+            with self.runtime.capture(self.index, self.runtime.stream(self.index)):
+                pass
+        except NbxError as error:
+            return f"runtime {self.runtime.name} cannot capture: {error}"
+        return ""
+
     def run_behind(self, inputs: Mapping[str, Value], stale: Mapping[str, Value], seconds: float) -> Execution | None:
         """Run on a stream of its own that is busy first; the inputs arrive on it after the delay.
 

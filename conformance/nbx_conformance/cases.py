@@ -81,6 +81,9 @@ class Case:
         and how many it has, and what the whole's axes, attributes and tensors are; or a list of such.
     cost
         By field of `nbx_registry.cost.Cost`, its closed form: an expression over axes, attributes and tensors.
+    grows
+        By parameter, integers all of them, what is added to each of its elements from one step to the next, so that a
+        captured run is replayed while lengths grow; `nbx_conformance.problem.STEPS`.
     """
 
     op: str
@@ -98,6 +101,7 @@ class Case:
     batch: Mapping[str, int] = field(default_factory=dict[str, int])
     part: Mapping[str, Any] = field(default_factory=dict[str, Any])
     cost: Mapping[str, str] = field(default_factory=dict[str, str])
+    grows: Mapping[str, int] = field(default_factory=dict[str, int])
     file: Path = field(default=Path(), compare=False)
 
     def strategy(self, name: str) -> values.Strategy:
@@ -197,7 +201,7 @@ def load(file: Path) -> CaseFile:
 _KEYS: Final = frozenset(
     (
         *("name", "from", "size", "each", "tensors", "attributes", "layouts", "values", "seed", "refuses", "says"),
-        *("runtime", "kinds", "batch", "part", "cost"),
+        *("runtime", "kinds", "batch", "part", "cost", "grows"),
     )
 )
 
@@ -256,20 +260,31 @@ def _case(op: str, identifier: str, content: dict[str, Any], file: Path, where: 
         says=(says,) if isinstance(says, str) else tuple(map(str, _list(says))),
         runtime=content.get("runtime"),
         kinds=tuple(map(str, _list(content.get("kinds")))),
-        batch=_axes(content.get("batch"), f"{where}: batch"),
+        batch=_integers(content.get("batch"), f"{where}: batch"),
         part=_mapping(content.get("part") or {}, f"{where}: part"),
         cost={k: str(v) for k, v in _mapping(content.get("cost") or {}, f"{where}: cost", COSTS).items()},
+        grows=_growing(content.get("grows"), tensors, f"{where}: grows"),
         file=file,
     )
 
 
-def _axes(value: object, where: str) -> dict[str, int]:
+def _integers(value: object, where: str) -> dict[str, int]:
     # null takes back what the head of the file says.
-    axes = _mapping(value or {}, where)
-    for name, axis in axes.items():
-        if not isinstance(axis, int) or isinstance(axis, bool):
-            raise FileError(f"{where}: axis of {name!r} is {axis!r}; it must be an integer")
-    return axes
+    found = _mapping(value or {}, where)
+    for name, number in found.items():
+        if not isinstance(number, int) or isinstance(number, bool):
+            raise FileError(f"{where}: that of {name!r} is {number!r}; it must be an integer")
+    return found
+
+
+def _growing(value: object, tensors: Mapping[str, Any], where: str) -> dict[str, int]:
+    found = _integers(value, where)
+    for name in found:
+        given = tensors.get(name)
+        if not isinstance(given, TensorSpec) or not given.dtype.integral:
+            known = [n for n, t in tensors.items() if isinstance(t, TensorSpec) and t.dtype.integral]
+            raise FileError(f"{where}: {name!r} is no tensor of integers{nearest(name, known)}")
+    return found
 
 
 def _choices(each: object, where: str) -> Iterator[tuple[dict[str, Any], list[str]]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
@@ -21,8 +21,15 @@ if TYPE_CHECKING:
     from nbx_conformance.sample import Sample
 
 
+STEPS: Final = (2, 3, 4, 5)
+"""The repetitions in which what a case says grows has grown: by as much more each time."""
+
+
 class Problem:
-    """A case of an op. Repetition 0 is its first run, 1 a second one on fresh inputs."""
+    """A case of an op. Repetition 0 is its first run, 1 a second one on fresh inputs; then come those of `STEPS`.
+
+    In these, integers are those of repetition 0 with what they have grown by, and all else is fresh each time.
+    """
 
     def __init__(self, op: Op, case: Case) -> None:
         self.op = op
@@ -167,10 +174,17 @@ class Problem:
             return self._array(name, spec, repetition)
         if isinstance(spec, tuple):
             return [self._array(f"{name}.{i}", item, repetition, name) for i, item in enumerate(spec)]
-        return values.scalar(spec, repetition)
+        return values.scalar(spec, 0 if repetition in STEPS else repetition)
 
     def _array(self, name: str, spec: TensorSpec, repetition: int, strategy: str | None = None) -> Array:
         case = self.case
+        if repetition in STEPS and spec.dtype.integral:
+            first = self._array(name, spec, 0, strategy)
+            grown = self.case.grows.get(name, 0) * (STEPS.index(repetition) + 1)
+            return first + first.dtype.type(grown) if grown else first
+        if repetition in STEPS:
+            # Strategies take what they list in turn: with an even number, as in the first run.
+            repetition *= 2
         rng = values.generator(case.seed, f"{case.op}/{case.id}", name, repetition)
         return values.generate(spec, case.strategy(strategy or name), rng, repetition)
 
