@@ -95,7 +95,7 @@ def sign_file(path: Path, key: Key) -> None:
     """Sign a bundle where it lies. Raises `FileError`, and changes nothing, if it is malformed."""
     content = jsonfile.read(path)
     bundle.parse(content, path)
-    bundles.replace(path, bundles.seal(sign(jsonfile.parse(content, path), key)))
+    bundles.put(sign(jsonfile.parse(content, path), key), path)
 
 
 def holds(data: Mapping[str, Any]) -> bool:
