@@ -44,10 +44,15 @@ def write(session: Session, path: Path) -> tuple[Bundle, list[str]]:
     Raises `FileError`, and writes nothing, if nothing was measured.
     """
     data, left_out = compose(session)
+    return put(data, path), left_out
+
+
+def put(data: Mapping[str, Any], path: Path) -> Bundle:
+    """Seal and write a bundle; return it as it will be read. Raises `FileError`, and writes nothing, for no bundle."""
     content = seal(data)
     found = bundle.parse(content, path)
     replace(path, content)
-    return found, left_out
+    return found
 
 
 def replace(path: Path, content: bytes) -> None:

@@ -43,15 +43,14 @@ class Progress:
 
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
         """Leave out pytest's letters."""
-        return (report.outcome, "", "") if report.when == "call" else None
+        return (report.outcome, "", "") if _ends(report) else None
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count a trial that is done, and say at once that it failed."""
         trial = found_in(report, TRIAL)
         if report.when == "setup" and trial is not None:
             self.now = f"{trial['kernel']} {trial['case']}"
-        # A trial whose process ended has no call that could be reported.
-        if report.when == "call" or report.when not in ("setup", "teardown"):
+        if _ends(report):
             self.done += 1
             record = found_in(report, RECORD)
             if report.failed and record is not None:
@@ -89,3 +88,8 @@ class Progress:
             self._terminal.rewrite("", erase=True)
             self._terminal.rewrite("")
         self._terminal.write_line(line)
+
+
+def _ends(report: pytest.TestReport) -> bool:
+    # Of a trial whose process ended there is a report, but not of its call.
+    return report.when not in ("setup", "teardown")
