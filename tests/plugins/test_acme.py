@@ -16,6 +16,8 @@ import pytest
 
 import nbx_acme.plugin
 import nbx_registry as nbx
+from nbx_conformance.cases import CaseTable
+from nbx_conformance.lint import lint
 from nbx_registry import dtypes
 from nbx_registry.errors import MissingFact, OutOfMemory, PluginFault, Refused, SignatureError
 from nbx_registry.registry import Registry, set_default
@@ -49,6 +51,11 @@ def test_it_is_active_and_has_brought_one_of_everything(registry):
     assert "acme/one" in registry.devices
     assert isinstance(registry.runtime("acme"), Runtime)
     assert registry.diagnostics() == []
+
+
+def test_the_cases_of_its_op_are_of_every_kind_that_applies(registry):
+    ops = [op for op in registry.ops.values() if op.namespace == "acme"]
+    assert lint(CaseTable(registry.plugins["nbx-acme"].cases), ops) == []
 
 
 def test_no_file_of_the_core_names_it():

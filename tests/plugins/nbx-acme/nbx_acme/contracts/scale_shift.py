@@ -11,6 +11,7 @@ from nbx_registry.op import op
     "acme::scale_shift@1(x: I[*X], *, scale: int = 1, shift: int = 0) -> I[*X]",
     require=("-1000 <= scale <= 1000", "-1000 <= shift <= 1000"),
     flops="2 * x.size",
+    least_flops="2 * x.distinct",
     exact=True,
 )
 def scale_shift(x: np.ndarray, *, scale: int, shift: int) -> np.ndarray:
