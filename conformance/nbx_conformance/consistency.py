@@ -47,7 +47,7 @@ def of_kernel(
         if case["verdict"] == "pass":
             passed.update(names)
         yield from (f"{where}: {problem}" for problem in _verdict(identifier, case, names, data))
-    yield from _measured(entry)
+    yield from _measured(entry, data["waivers"])
     yield from _expected(entry)
     yield from _whole(entry, found, passed, op, kernel)
 
@@ -91,16 +91,10 @@ def _verdict(identifier: str, case: Data, names: Sequence[str], data: Data) -> I
         yield f"is {verdict}, " + ("yet names a waiver" if "waiver" in case else "but names no waiver")
     if "waiver" in case:
         yield from _waived(identifier, case, names, data)
-    if "numbers" in names and verdict == "pass":
-        if "output_digest" not in case:
-            yield "numbers passed, but no digest of the output is recorded"
-        share = _number(case.get("profile", {}), "share")
-        if share is not None and share > 1:
-            yield f"numbers passed, but the error is {share:g} times what the contract allows"
 
 
-def _measured(entry: Data) -> Iterator[str]:
-    """Yield what does not fit among the entries of a case: what was measured stands in the first of them."""
+def _measured(entry: Data, waivers: Sequence[Data]) -> Iterator[str]:
+    """Yield what does not fit among the entries of a case: what was measured stands in one of them."""
     cases: dict[str, list[Data]] = {}
     for case in entry["cases"]:
         cases.setdefault(case["case"], []).append(case)
@@ -108,6 +102,7 @@ def _measured(entry: Data) -> Iterator[str]:
         if len({str(case.get("seed")) for case in entries}) > 1:
             yield f"case {name}: its entries have different seeds"
         verdicts = {check: case["verdict"] for case in entries for check in case["check"].split(" ")}
+        yield from (f"case {name}: {problem}" for problem in _share(entries, verdicts, waivers))
         cold = next((case["cold"] for case in entries if "cold" in case), None)
         if cold is None:
             if verdicts.get("cold") == "pass":
@@ -120,6 +115,22 @@ def _measured(entry: Data) -> Iterator[str]:
             yield f"case {name}: a cold time is recorded, but not the check"
         elif seconds < least and verdicts["cold"] != "error":
             yield f"case {name}: took {seconds:g} s cold, less than the least cost, {least:g} s, which is an error"
+
+
+def _share(entries: Sequence[Data], verdicts: Mapping[str, str], waivers: Sequence[Data]) -> Iterator[str]:
+    """Yield how the error of a case is not what its verdict needs."""
+    profile: object = next((case["profile"] for case in entries if "profile" in case), None)
+    share = _number(profile, "share") or 0.0
+    if verdicts.get("numbers") == "pass":
+        if not any("output_digest" in case for case in entries):
+            yield "numbers passed, but no digest of the output is recorded"
+        if share > 1:
+            yield f"numbers passed, but the error is {share:g} times what the contract allows"
+    for case in entries:
+        if "numbers" in case["check"].split(" ") and "waiver" in case:
+            allowed = next((_number(w, "share") for w in waivers if w.get("id") == case["waiver"]), None)
+            if allowed is not None and not 1 < share <= allowed:
+                yield f"is waived by {case['waiver']} up to {allowed:g} times the bound; the error takes {share:g}"
 
 
 def _expected(entry: Data) -> Iterator[str]:
@@ -223,7 +234,9 @@ def _waivers(data: Data, found: Bundle) -> Iterator[str]:
         seen.add(identifier)
         if identifier not in used:
             yield f"waiver {identifier} is listed, but no case is waived by it"
-        if not fnmatchcase(found.device, waiver["device"]):
+        if not fnmatchcase(found.via, str(waiver.get("via", "*"))):
+            yield f"waiver {identifier} is for the route {waiver['via']}, not for {found.via}"
+        if not any(fnmatchcase(place, waiver["device"]) for place in (found.device, found.evidence_class)):
             yield f"waiver {identifier} is for {waiver['device']}, not for {found.device}"
         expires = _date(waiver["expires"])
         if expires is None:
@@ -242,12 +255,8 @@ def _waived(identifier: str, case: Data, names: Sequence[str], data: Data) -> It
         if not fnmatchcase(given, str(waiver.get(key))):
             yield f"is waived by {case['waiver']}, which is for the {key} {waiver.get(key)}"
     for name in names:
-        if not fnmatchcase(name, str(waiver.get("check"))):
+        if name not in str(waiver.get("check")).split(" "):
             yield f"is waived by {case['waiver']}, which is for the check {waiver.get('check')}, not for {name}"
-    allowed = _number(waiver, "share")
-    share = _number(case.get("profile", {}), "share")
-    if allowed is not None and share is not None and share > allowed:
-        yield f"is waived by {case['waiver']} up to {allowed:g} times the contract's bound; the error takes {share:g}"
 
 
 def _types(case: Data) -> Iterator[str]:

@@ -226,6 +226,16 @@ def test_without_cryptography_nothing_is_signed(key: Path, without_cryptography:
         signing.read_key(key)
 
 
+def test_a_merged_bundle_is_signed_anew_or_not_at_all(signed: Path, key: Path, keys: Path, tmp_path: Path) -> None:
+    out = tmp_path / "merged.json"
+    done = CliRunner().invoke(cli.conformance, ["merge", str(signed), "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    assert bundle.read(out).signature is None
+    done = CliRunner().invoke(cli.conformance, ["merge", str(signed), "--out", str(out), "--sign", str(key)])
+    assert done.exit_code == 0, done.output
+    assert verify(out, trusted=trusted(keys)).label == "verified (signed by acme)"
+
+
 def test_the_commands_sign_and_ask_for_signatures(tmp_path: Path, key: Path, keys: Path, signed: Path) -> None:
     done = CliRunner().invoke(cli.conformance, ["run", "--op", "sqrt", "--sign", str(key)])
     assert (done.exit_code, "--sign needs --out" in done.output) == (2, True)

@@ -178,6 +178,24 @@ def test_what_is_waived_verifies(data: Data, tmp_path: Path) -> None:
     assert verify(written(tmp_path / "b.json", data)).problems == ()
 
 
+def test_an_error_that_a_waiver_allows_is_no_problem(data: Data, tmp_path: Path) -> None:
+    waive_numbers(2.5)(data)
+    (problem,) = verify(written(tmp_path / "b.json", data)).problems
+    assert problem.endswith("no case passed numbers")
+
+
+def waive_numbers(share: float) -> Callable[[Data], None]:
+    """Return what waives the numbers of the first case, whose error is so many times the bound; 3 are waived."""
+
+    def change(data: Data) -> None:
+        waive(data, check="numbers", share=3)
+        first, waived = cases_of(data)[:2]
+        first.update(check=first["check"].replace("numbers ", ""), profile={"share": share})
+        waived.update(check="numbers")
+
+    return change
+
+
 def cold(seconds: float, verdict: str = "pass", **changes: Any) -> Callable[[Data], None]:
     def change(data: Data) -> None:
         case = cases_of(data)[0]
@@ -260,6 +278,9 @@ INCONSISTENT: dict[str, tuple[Callable[[Data], None], str]] = {
     "waiver-other-kernel": (lambda d: waive(d, kernel="nbx-acme/*"), "which is for the kernel nbx-acme/*"),
     "waiver-other-case": (lambda d: waive(d, case="minilm"), "which is for the case minilm"),
     "waiver-other-check": (lambda d: waive(d, check="numbers"), "which is for the check numbers, not for aliasing"),
+    "waiver-other-route": (lambda d: waive(d, via="interpreter"), "is for the route interpreter, not for device"),
+    "waiver-exceeded": (waive_numbers(3.5), "is waived by known up to 3 times the bound; the error takes 3.5"),
+    "waiver-not-needed": (waive_numbers(0.5), "is waived by known up to 3 times the bound; the error takes 0.5"),
     "waiver-no-link": (lambda d: waive(d, link=""), "waiver 'known' lacks link"),
     "waiver-not-waived": (change("0.waiver", "known"), "is pass, yet names a waiver"),
 }

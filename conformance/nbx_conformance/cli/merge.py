@@ -15,21 +15,28 @@ from nbx_registry.errors import NbxError
 @click.command()
 @click.argument("bundle", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--out", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The bundle to write.")
+@click.option(
+    "--sign",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Sign the bundle with the private key of this file.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Plain data, for programs.")
 @click.pass_context
-def merge(context: click.Context, bundle: tuple[Path, ...], out: Path, as_json: bool) -> None:
+def merge(context: click.Context, bundle: tuple[Path, ...], out: Path, sign: Path | None, as_json: bool) -> None:
     """Put bundles together: the shards of one run, or runs of different kernels on one device.
 
-    What disagrees is refused, and nothing written.
+    Signatures of the parts do not cover the whole, and are dropped. What disagrees is refused, and nothing written.
 
     Exit codes: 0 merged, and every kernel passed; 3 refused, or something failed or is missing; 2 wrong usage.
     """
+    from nbx_conformance import signing
     from nbx_conformance.bundle import put
     from nbx_conformance.merge import merge as merged
 
     try:
+        key = None if sign is None else signing.read_key(sign)
         found = merged(bundle)
-        written = put(found.data, out)
+        written = put(found.data if key is None else signing.sign(found.data, key), out)
     except NbxError as error:
         click.echo(f"error: {error}", err=True)
         context.exit(NOT_PASSED)
