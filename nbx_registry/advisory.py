@@ -10,7 +10,6 @@ Files are read when the first kernel is asked about.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,14 +17,14 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nbx_registry import expr
+from nbx_registry import entryfile, expr
 from nbx_registry.decision import Refusal
+from nbx_registry.entryfile import Entry
 from nbx_registry.errors import FileError, MissingFact, NbxError
 from nbx_registry.expr import Expr
 
 if TYPE_CHECKING:
     from nbx_registry.device import Device
-    from nbx_registry.entryfile import Entry
     from nbx_registry.signature import Signature
 
 HEADING = "advisories"
@@ -171,7 +170,7 @@ class AdvisoryStore:
         unread: list[FileError] = []
         for folder, plugin in self._folders:
             try:
-                for path in _files(folder):
+                for path in entryfile.files(folder):
                     found += read(path)
             except FileError as error:
                 out = "" if plugin is None else f", or block the plugin that brings it (block=[{plugin!r}])"
@@ -186,10 +185,8 @@ def read(path: Path) -> list[Advisory]:
     An entry that is malformed and yet names a kernel is returned with what is ``wrong``. Raises `FileError` for
     everything else that is malformed, naming file, entry and key.
     """
-    from nbx_registry.entryfile import entries  # where there is no file nothing of it is needed
-
     found: list[Advisory] = []
-    for entry in entries(path, HEADING):
+    for entry in entryfile.entries(path, HEADING):
         kernel = entry.text("kernel")
         try:
             found.append(_advisory(entry))
@@ -223,17 +220,6 @@ def _advisory(entry: Entry) -> Advisory:
         device=entry.optional("device"),
         when=when,
     )
-
-
-def _files(folder: Path) -> list[Path]:
-    """Return the files of a folder. Raises `FileError` where it may not be looked into."""
-    try:
-        names = sorted(os.listdir(folder))
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise FileError(f"{folder}: no folder of advisories that can be read: {error.strerror or error}") from error
-    return [folder / name for name in names if name.endswith((".yml", ".yaml"))]
 
 
 def _left_out(rule: Expr, signature: Signature) -> bool:

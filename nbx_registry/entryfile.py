@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import NoReturn, cast
 
@@ -75,6 +76,20 @@ class Entry:
         """Raise the `FileError` about a key."""
         line = self.table.lines.get(key, self.table.line)
         raise FileError(f"{self.path}:{line}: entry {self.number}: {key} {what}")
+
+
+def files(folder: Path) -> list[Path]:
+    """Return the files of a folder (``*.yml``, ``*.yaml``), by name; none where it does not exist.
+
+    Raises `FileError` where it may not be looked into.
+    """
+    try:
+        names = sorted(os.listdir(folder))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise FileError(f"{folder}: no folder whose files can be read: {error.strerror or error}") from error
+    return [folder / name for name in names if name.endswith((".yml", ".yaml"))]
 
 
 def entries(path: Path, heading: str) -> list[Entry]:

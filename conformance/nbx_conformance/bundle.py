@@ -104,7 +104,7 @@ def compose(session: Session) -> tuple[dict[str, Any], list[str]]:
         "seconds": round(session.seconds, 1),
         "kernels": kernels,
         "plugins": {},
-        "waivers": [],
+        "waivers": [waiver.to_dict() for waiver in session.waivers.used(session.records.values())],
     }
     return data, left_out
 
@@ -178,7 +178,7 @@ def _kernel(session: Session, kernel: Kernel, records: Sequence[Record], said: s
 
 
 def _entries(record: Record) -> Iterable[dict[str, Any]]:
-    """Yield a record's entries, one a verdict; the first carries what was measured."""
+    """Yield a record's entries, one a verdict (and waiver); the first carries what was measured."""
     measured: dict[str, Any] = {"seconds": round(record.seconds, 3)}
     if record.profile:
         measured["profile"] = dict(record.profile)
@@ -189,13 +189,24 @@ def _entries(record: Record) -> Iterable[dict[str, Any]]:
     if record.cold:
         measured["cold"] = dict(record.cold)
     silent = [why for check, why in record.details.items() if not any(check in said for said in record.checks.values())]
-    for verdict, checks in record.checks.items():
+    for verdict, waiver, checks in _by_verdict(record):
         reasons = [*(record.details[check] for check in checks if check in record.details), *silent]
         entry = {"case": record.case, "seed": record.seed, "check": " ".join(checks), "verdict": verdict, **measured}
         if reasons:
             entry["reason"] = "; ".join(reasons)[:300]
+        if waiver is not None:
+            entry["waiver"] = waiver
         yield entry
         measured, silent = {}, []
+
+
+def _by_verdict(record: Record) -> Iterable[tuple[str, str | None, Sequence[str]]]:
+    """Yield verdict, waiver and checks of what came to the same."""
+    for verdict, checks in record.checks.items():
+        if verdict != "waived":
+            yield verdict, None, checks
+    for identifier in sorted({identifier for identifier, _ in record.waivers.values()}):
+        yield "waived", identifier, [check for check, (by, _) in record.waivers.items() if by == identifier]
 
 
 def _built(records: Sequence[Record]) -> list[dict[str, Any]]:

@@ -24,6 +24,8 @@ class Options:
         Part and number of parts, ``(2, 3)``: only the cases of that part; `nbx_conformance.shards`.
     isolated
         Whether trials run in a process of their own, so that one that ends its process is a record.
+    waivers
+        Files of waivers, beside those of the plugins whose kernels are tried.
     extra
         Plugin objects of this process, beside the installed ones. They do not reach a process of its own.
     """
@@ -37,6 +39,7 @@ class Options:
     keyword: str | None = None
     shard: tuple[int, int] | None = None
     isolated: bool = False
+    waivers: tuple[str, ...] = ()
     extra: tuple[Any, ...] = field(default=(), hash=False)
 
     @property

@@ -126,8 +126,13 @@ class Collector:
             return
         limit = TRIAL_SECONDS[item.case.size]
         late = time.monotonic() - began >= limit
-        record = ended(item, f"took longer than {limit} s" if late else "the process ended")
-        report.longrepr = failure(run, item, record)
+        why = f"took longer than {limit} s" if late else "the process ended"
+        record = run.add(ended(item, why, trial["handle"]))
+        report.location = (report.location[0], None, crashitem.rpartition("::")[2])
+        if record.verdict == "waived":
+            report.outcome, report.longrepr = "passed", None
+        else:
+            report.longrepr = failure(run, item, record)
         report.user_properties += [(TRIAL, trial), (RECORD, {"record": asdict(record)})]
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -144,12 +149,12 @@ class Collector:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print a table for each run, and what failed beside its tests."""
-        from nbx_conformance.report import table
+        from nbx_conformance.report import table, waived
 
         for run in self.runs.values():
             if run.records:
                 terminalreporter.section(f"conformance on {run.route}", sep="-")
-                for line in table(run):
+                for line in (*table(run), *waived(run)):
                     terminalreporter.write_line(line)
         for note in self.notes:
             terminalreporter.write_line(note)
@@ -202,8 +207,10 @@ class Collector:
 
     def _finish(self) -> None:
         from nbx_conformance.session import unmeasured
+        from nbx_conformance.waivers import wrong
 
         for run in self.runs.values():
+            self.failed += wrong(run)
             # What a shard refuses, others may compute; merge sees the whole.
             for kernel in unmeasured(run.verdicts()) if run.options.shard is None else ():
                 self.failed.append(f"nothing was measured about {kernel}: it refused every case on {run.route}")
@@ -251,7 +258,8 @@ class Tried:
     def told(self) -> dict[str, Any]:
         """Return what other processes need to know of it."""
         options = {name: value for name, value in vars(self._run.options).items() if name != "extra"}
-        return {"run": self._key, "options": options, "kernel": self._item.kernel.id, "case": self._item.case.id}
+        of_trial = {"kernel": self._item.kernel.id, "case": self._item.case.id, "handle": self._run.handle}
+        return {"run": self._key, "options": options, **of_trial}
 
     def __call__(self, request: pytest.FixtureRequest) -> None:
         """Try it."""
@@ -297,6 +305,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--nbx-profile", metavar="NAME", action="append", help="the ops of this profile, whose cases must pass"
     )
+    group.addoption("--nbx-waivers", metavar="FILE", action="append", help="waivers beside the plugins' (repeatable)")
     group.addoption("--nbx-shard", metavar="PART/PARTS", help="only this part of the cases, as 2/3")
     group.addoption("--nbx-out", metavar="FILE", help="write what was found into this bundle")
     group.addoption("--nbx-resume", action="store_true", help="go on from the journal of a run with the same --nbx-out")
@@ -328,6 +337,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         trials = [(session, item) for session in found for item in session.items]
         why = "" if trials else _nothing(found)
         for session in found if trials else ():
+            # A malformed file is told before anything is tried.
+            _ = session.waivers
             collector.begin(f"{name}@{session.options.device}", session)
             session.start()
     except NbxError as error:
@@ -360,6 +371,8 @@ def _overridden(options: Options, config: pytest.Config) -> Options:
         from nbx_conformance import profiles
 
         given["ops"], given["size"] = profiles.asked(names, given.get("ops", options.ops), given.get("size"))
+    if files := config.getoption("--nbx-waivers"):
+        given["waivers"] = tuple(str(Path(file).absolute()) for file in files)
     shard: str | None = config.getoption("--nbx-shard")
     if shard is not None:
         given["shard"] = parse(shard)

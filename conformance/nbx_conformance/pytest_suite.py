@@ -26,6 +26,7 @@ def suite(
     size: str = "smoke",
     ops: tuple[str, ...] = (),
     kernels: tuple[str, ...] = (),
+    waivers: tuple[str, ...] = (),
     extra: tuple[Any, ...] = (),
 ) -> Callable[..., None]:
     """Return a test function that tries every kernel of these plugins on every case, each a test of its own.
@@ -44,6 +45,8 @@ def suite(
         ``--nbx-size``, ...
     ops, kernels
         Only these.
+    waivers
+        Files of waivers, beside those of the plugins.
     extra
         Plugin objects of this process, beside the installed ones.
     """
@@ -52,7 +55,14 @@ def suite(
         nbx_trial(request)
 
     options = Options(
-        device=device, via=via, size=size, plugins=plugins, ops=tuple(ops), kernels=tuple(kernels), extra=tuple(extra)
+        device=device,
+        via=via,
+        size=size,
+        plugins=plugins,
+        ops=tuple(ops),
+        kernels=tuple(kernels),
+        waivers=tuple(waivers),
+        extra=tuple(extra),
     )
     setattr(test_conformance, MARK, options)
     return test_conformance

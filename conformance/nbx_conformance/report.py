@@ -43,7 +43,7 @@ def table(session: Session) -> Iterator[str]:
                 f"{norm:.2g}" if profiles else "exact",
                 f"{share:.0%}" if share <= 1000 else "beyond",
                 f"{sum(record.seconds for record in records):.1f}",
-                verdicts[kernel],
+                f"{verdicts[kernel]}, waived" if counted["waived"] else verdicts[kernel],
             )
         )
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
@@ -67,12 +67,25 @@ def _said(record: Record) -> set[str]:
     return {check for checks in record.checks.values() for check in checks}
 
 
+def waived(session: Session) -> Iterator[str]:
+    """Yield a line for each waiver that something rests on."""
+    records = session.records.values()
+    for waiver in session.waivers.used(records):
+        count = sum(any(by == waiver.id for by, _ in record.waivers.values()) for record in records)
+        share = f" up to {waiver.share:g} times the bound" if waiver.share is not None else ""
+        yield (
+            f"waived by {waiver.id}: {', '.join(waiver.checks)}{share} in {count} case{'s' if count != 1 else ''} of "
+            f"{waiver.kernel}: {waiver.reason} ({waiver.link}; until {waiver.expires})"
+        )
+
+
 def summary(session: Session) -> dict[str, Any]:
     """Return what `table` shows, and each trial that did not pass, as plain data for programs."""
     verdicts = session.verdicts()
     return {
         "route": str(session.route),
         "not_more_because": session.route.why or None,
+        "waivers": [waiver.to_dict() for waiver in session.waivers.used(session.records.values())],
         "kernels": {
             kernel: {
                 "op": records[0].op,

@@ -40,6 +40,8 @@ class Item:
 
     kernel: Kernel
     case: Case
+    looser: float = 1
+    """How many times the bound a waiver lets an error be."""
 
     @property
     def id(self) -> str:
@@ -80,6 +82,10 @@ class Record:
     """Whether the answer was a view, so that nothing was launched."""
     parts: Sequence[str] = ()
     """The kernels that ran within a composite."""
+    waivers: Mapping[str, tuple[str, Verdict]] = field(default_factory=dict[str, tuple[str, Verdict]])
+    """By check that is waived: the waiver's id, and the verdict in the place of which that stands."""
+    looser: float = 1
+    """How many times the bound an error could be."""
 
 
 def case_table(registry: Registry) -> CaseTable:
@@ -128,7 +134,7 @@ def execute(site: Site, item: Item) -> Record:
 
 
 def _execute(site: Site, item: Item) -> Record:
-    trial = Trial(site, item.kernel, item.case)
+    trial = Trial(site, item.kernel, item.case, looser=item.looser)
     began = time.perf_counter()
     outcomes = list(_outcomes(trial))
     measured = site.reach != "built" and any(o.check in CHECKS and o.verdict in ("pass", "fail") for o in outcomes)
@@ -140,7 +146,7 @@ def _execute(site: Site, item: Item) -> Record:
         kernel=item.kernel.id,
         case=item.case.id,
         seed=item.case.seed,
-        verdict=_worst(outcomes),
+        verdict=worst(outcome.verdict for outcome in outcomes),
         checks=checks,
         details={**{o.check: o.detail[:600] for o in outcomes if o.detail}, **trial.notes},
         cold=cold.record(trial),
@@ -150,15 +156,17 @@ def _execute(site: Site, item: Item) -> Record:
         built=_built(trial) if not item.case.refuses else (),
         handle=site.target.live.handle if site.reach == "here" and site.target.live is not None else None,
         view=measured and trial.bound.view is not None,
+        looser=item.looser,
         parts=_parts(trial.bound.choice) if measured else (),
     )
 
 
-def _worst(outcomes: Sequence[Outcome]) -> Verdict:
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """Return the verdict that the verdicts of a trial's checks come to."""
     found: Verdict = "pass"
-    for outcome in outcomes:
-        if _RANK[outcome.verdict] > _RANK[found]:
-            found = outcome.verdict
+    for verdict in verdicts:
+        if _RANK[verdict] > _RANK[found]:
+            found = verdict
     return found
 
 

@@ -8,13 +8,14 @@ from dataclasses import replace
 from functools import cached_property
 
 import nbx_registry as nbx
-from nbx_conformance import runner
+from nbx_conformance import runner, waivers
 from nbx_conformance.cases import SIZES, CaseTable
 from nbx_conformance.options import Options
 from nbx_conformance.route import Route, find
 from nbx_conformance.runner import Item, KernelVerdict, Record, Selection
 from nbx_conformance.shards import share
 from nbx_conformance.trial import Site
+from nbx_conformance.waivers import Waivers
 from nbx_conformance.worker import Worker
 from nbx_registry import digest
 from nbx_registry.errors import NbxError, UnknownName
@@ -106,13 +107,17 @@ class Session:
         """Every trial of this run's shard, in an order that is the same in every process."""
         return self.whole if self.options.shard is None else share(self.whole, *self.options.shard)
 
+    @cached_property
+    def waivers(self) -> Waivers:
+        """The waivers that are about this run's device. Raises `FileError`."""
+        return waivers.of_session(self)
+
     def run(self, item: Item) -> Record:
         """Try one kernel on one case, here or in a process of its own, unless that is done already."""
-        record = self.kept.get((item.kernel.id, item.case.id)) or self._tried(item)
-        self.add(record)
-        return record
+        return self.add(self.kept.get((item.kernel.id, item.case.id)) or self._tried(item))
 
     def _tried(self, item: Item) -> Record:
+        item = replace(item, looser=self.waivers.looser(item.kernel.id, item.case.id))
         if self._apart or self.route.apart:
             return self._elsewhere().run(item)
         record = runner.execute(self.site, item)
@@ -136,14 +141,21 @@ class Session:
         if self._apart or self.route.apart:
             self._elsewhere().start()
 
-    def add(self, record: Record) -> None:
-        """Take in a record, also one made elsewhere."""
-        self.records[record.kernel, record.case] = record
+    def add(self, record: Record) -> Record:
+        """Take in a record, also one made elsewhere; return it as waivers leave it."""
+        found = self.records[record.kernel, record.case] = self.waivers.apply(record)
+        return found
 
     @property
     def seconds(self) -> float:
         """Wall time of the run so far, and of what it goes on from."""
         return self.before + time.perf_counter() - self.began
+
+    @property
+    def handle(self) -> str | None:
+        """The device that this process tries kernels on, where it tries them on one."""
+        live = self.route.target.live
+        return live.handle if self.route.reach == "here" and live is not None else None
 
     def handles(self) -> list[str]:
         """Return the devices that trials ran on."""
@@ -172,9 +184,7 @@ class Session:
 
     def _elsewhere(self) -> Worker:
         if self._worker is None:
-            live = self.route.target.live if self.route.reach == "here" else None
-            device = self.options.device if live is None else live.handle
-            self._worker = Worker(device, self.options.size, self.route.via, self.route.environment or {})
+            self._worker = Worker(self.options, self.handle, self.route.via, self.route.environment or {})
         return self._worker
 
     def close(self) -> None:

@@ -18,6 +18,7 @@ from dataclasses import asdict
 from typing import IO, Any, Final
 
 from nbx_conformance.cases import Size
+from nbx_conformance.options import Options
 from nbx_conformance.runner import Item, Record
 
 TRIAL_SECONDS: Final[Mapping[Size, int]] = {"smoke": 600, "full": 600, "large": 3600}
@@ -33,8 +34,9 @@ COMMAND: Final = (sys.executable, "-m", "nbx_conformance.worker")
 class Worker:
     """The parent's end."""
 
-    def __init__(self, device: str | None, size: str, via: str, environment: Mapping[str, str]) -> None:
-        self._setup = {"device": device, "via": via, "size": size}
+    def __init__(self, options: Options, handle: str | None, via: str, environment: Mapping[str, str]) -> None:
+        self._handle = handle
+        self._setup = {"device": handle or options.device, "via": via, "size": options.size}
         self._environment = dict(environment)
         self._process: subprocess.Popen[str] | None = None
         self._versions: dict[str, str] | None = None
@@ -42,10 +44,10 @@ class Worker:
 
     def run(self, item: Item) -> Record:
         """Try one kernel on one case there."""
-        request = {"kernel": item.kernel.id, "op": item.case.op, "case": item.case.id}
+        request = {"kernel": item.kernel.id, "op": item.case.op, "case": item.case.id, "looser": item.looser}
         answer = self._ask(request, TRIAL_SECONDS[item.case.size])
         if isinstance(answer, str):
-            return ended(item, answer)
+            return ended(item, answer, self._handle)
         if answer["lost"]:
             self.close()
         return Record(**answer["record"])
@@ -86,7 +88,7 @@ class Worker:
             process.wait()
         self._forget(process)
 
-    def _ask(self, request: Mapping[str, str], seconds: float) -> dict[str, Any] | str:
+    def _ask(self, request: Mapping[str, str | float], seconds: float) -> dict[str, Any] | str:
         """Return the answer, or what happened to the process instead."""
         process = self.start()
         if self._versions is None and not self._greeted(process):
@@ -138,7 +140,7 @@ class Worker:
         self._busy = False
 
 
-def ended(item: Item, why: str) -> Record:
+def ended(item: Item, why: str, handle: str | None) -> Record:
     """Return the record of a trial that never came to its end."""
     return Record(
         op=item.kernel.op,
@@ -148,12 +150,12 @@ def ended(item: Item, why: str) -> Record:
         verdict="error",
         checks={"error": ["numbers"]},
         details={"numbers": why},
+        handle=handle,
     )
 
 
 def main(setup: str, requests: IO[str], answers: IO[str]) -> None:
     """Serve requests until they end."""
-    from nbx_conformance.options import Options
     from nbx_conformance.runner import execute
     from nbx_conformance.session import Session
 
@@ -163,7 +165,7 @@ def main(setup: str, requests: IO[str], answers: IO[str]) -> None:
     for line in requests:
         request = json.loads(line)
         kernel = session.registry.catalog.kernel(request["kernel"])
-        record = execute(session.site, Item(kernel, cases[request["op"], request["case"]]))
+        record = execute(session.site, Item(kernel, cases[request["op"], request["case"]], request["looser"]))
         print(json.dumps({"record": asdict(record), "lost": session.lost(record)}), file=answers, flush=True)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -37,19 +37,20 @@ def judge(trial: Trial, execution: Execution, repetition: int) -> Judgement:
 
 
 def bounds_of(trial: Trial, repetition: int) -> dict[str, Array]:
-    """Return the largest error allowed, by element, of each result: the contract's, or what a device file leaves of it.
+    """Return the largest error allowed, by element, of each result.
 
-    A file only ever tightens it, and never below half a unit in the last place, which rounding once takes.
+    It is the contract's. A device file may tighten it, never below half a unit in the last place, which rounding once
+    takes; a waiver may let an error be a number of times that.
     """
     problem = trial.problem
-    bounds = problem.bounds(repetition)
+    bounds = {name: trial.looser * bound for name, bound in problem.bounds(repetition).items()}
     share = tightened(problem.op, trial.site.target.device)
     if share == 1:
         return bounds
     reference = problem.reference(repetition)
     found: dict[str, Array] = {}
     for name, bound in bounds.items():
-        least = _half_ulp(problem.results[name].dtype, reference[name])
+        least = trial.looser * _half_ulp(problem.results[name].dtype, reference[name])
         found[name] = np.minimum(bound, np.maximum(share * bound, least))
     return found
 
@@ -78,6 +79,8 @@ def _judge(trial: Trial, execution: Execution, repetition: int) -> Judgement:
         dtype = problem.results[name].dtype
         found.append(compare(name, values, reference[name], bounds[name], dtype, signs=signs))
     worst = max((comparison.profile for comparison in found), key=lambda p: p.share, default=Profile())
+    # Of what is allowed without a waiver.
+    worst = replace(worst, share=worst.share * trial.looser)
     return Judgement(
         numbers="; ".join(c.numbers for c in found if c.numbers),
         special="; ".join(c.special for c in found if c.special),

@@ -12,8 +12,8 @@ from nbx_registry.errors import NbxError, Refused, SignatureError
 
 NAME = "refusals"
 
-OF_REQUEST: Final = frozenset({"DTYPE", "SHAPE", "LAYOUT", "ATTRIBUTE", "PART_REFUSED"})
-"""Codes that say what a kernel does not take."""
+OF_REQUEST: Final = frozenset({"DTYPE", "SHAPE", "LAYOUT", "ATTRIBUTE", "PART_REFUSED", "ADVISORY"})
+"""Codes that say what a kernel does not take, or what it was revoked for."""
 OF_DEVICE: Final = frozenset({"CAPABILITY", "DEVICE", "ARCH", "FACT_MISSING"})
 """Codes that say which devices it is not for."""
 

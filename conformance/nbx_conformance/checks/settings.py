@@ -74,7 +74,7 @@ def _beyond(trial: Trial, candidate: Candidate) -> str:
 
 def _wrong(trial: Trial, candidate: Candidate) -> str:
     """Return in words what is wrong with a candidate's results, or with what it writes."""
-    variant = Trial(trial.site, trial.kernel, trial.case, candidate.settings)
+    variant = Trial(trial.site, trial.kernel, trial.case, candidate.settings, trial.looser)
     wrong = judge(variant, variant.first, 0).wrong or judge(variant, variant.fresh, 1).wrong
     if wrong:
         return wrong

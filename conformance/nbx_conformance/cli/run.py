@@ -55,6 +55,12 @@ def _processes(_context: click.Context, _param: click.Parameter, value: str | No
 @click.option("--profile", multiple=True, help="The ops of this profile, whose cases must pass; may be repeated.")
 @click.option("--size", type=click.Choice(SIZES), help="Which cases; by default a profile's, or smoke.")
 @click.option("--via", default="auto", show_default=True, help="auto, device, interpreter, build, or an emulator.")
+@click.option(
+    "--waivers",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Failures that are known, in this file; may be repeated.",
+)
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write what was found into this bundle.")
 @click.option(
     "--sign",
@@ -83,6 +89,7 @@ def run(
     profile: tuple[str, ...],
     size: str | None,
     via: str,
+    waivers: tuple[Path, ...],
     out: Path | None,
     sign: Path | None,
     resume: bool,
@@ -119,11 +126,20 @@ def run(
     except nbx.NbxError as error:
         raise click.UsageError(str(error)) from None
     options = Options(
-        device=device, via=via, size=size, plugins=plugin, ops=op, kernels=kernel, keyword=keyword or None, shard=part
+        device=device,
+        via=via,
+        size=size,
+        plugins=plugin,
+        ops=op,
+        kernels=kernel,
+        keyword=keyword or None,
+        shard=part,
+        waivers=tuple(str(file.absolute()) for file in waivers),
     )
     try:
-        # Unknown names, and what cannot be gone on from, are told before pytest starts.
+        # Unknown names, malformed files, and what cannot be gone on from, are told before pytest starts.
         session = Session(options)
+        _ = session.waivers
         _say_what(session, processes or 1, err=as_json)
         if out is not None:
             _say_whence(session, beside(out), resume=resume, err=as_json)
@@ -137,6 +153,7 @@ def run(
     arguments += [f"--nbx-device={device}", f"--nbx-via={via}", f"--nbx-size={size}"]
     for option, names in (("plugin", plugin), ("op", op), ("kernel", kernel), ("profile", profile)):
         arguments += (f"--nbx-{option}={name}" for name in names)
+    arguments += (f"--nbx-waivers={file.absolute()}" for file in waivers)
     if shard is not None:
         arguments.append(f"--nbx-shard={shard}")
     if out is not None:
