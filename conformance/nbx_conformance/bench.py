@@ -74,9 +74,16 @@ class Bench:
         }
         self._scalars: dict[str, bool | int | float] = {}
 
-    def run(self, inputs: Mapping[str, Value], *, guard: int = PATTERNS[0], poison: int = POISON[0]) -> Execution:
-        """Run on the default stream, over bands, gaps and poison of the given bytes."""
-        stream = self.runtime.default_stream(self.index)
+    def run(
+        self,
+        inputs: Mapping[str, Value],
+        *,
+        guard: int = PATTERNS[0],
+        poison: int = POISON[0],
+        stream: Stream | None = None,
+    ) -> Execution:
+        """Run over bands, gaps and poison of the given bytes, on a stream or the default one."""
+        stream = stream or self.runtime.default_stream(self.index)
         self.prepare(inputs, guard=guard, poison=poison)
         self.upload(stream)
         self.runtime.synchronize(self.index)

@@ -75,11 +75,12 @@ APPEND = ("awkward-f32-N17-D64", "layout_pool-permuted0x2x1x3")
 
 
 def test_an_honest_kernel_passes_every_check(try_kernel: Run) -> None:
-    records = tried(try_kernel, "add@1", honest_add, (*ADD, "layout-f32-strided", "empty-shape0", "minilm"))
+    claims = {"batch_invariant": True, "replayable": True}
+    records = tried(try_kernel, "add@1", honest_add, (*ADD, "layout-f32-strided", "empty-shape0", "minilm"), **claims)
     assert verdict_of(records) == "pass"
     passed = {name for record in records for name in record.checks["pass"]}
     expected = {"numbers", "special", "poison", "guards", "inputs", "fresh", "determinism", "allocation", "aliasing"}
-    assert passed == {*expected, "cost"}
+    assert passed == {*expected, "cost", "batch", "replay", "stream"}
     assert verdict_of(tried(try_kernel, "paged_kv_append@1", honest_append, APPEND)) == "pass"
 
 
