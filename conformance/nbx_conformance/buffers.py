@@ -46,8 +46,12 @@ class Memory(Protocol):
         """Set bytes to one value, in stream order."""
         ...
 
-    def read(self, stream: Stream | None, start: int = 0, nbytes: int | None = None) -> Array:
-        """Return a copy of ``nbytes`` bytes (None: all there are) from byte ``start`` on, complete on return."""
+    def read(self, stream: Stream | None) -> Array:
+        """Return a copy of the memory, complete on return."""
+        ...
+
+    def look(self, stream: Stream | None, start: int, nbytes: int) -> Array:
+        """Return bytes from byte ``start`` on, complete on return and right until the memory changes."""
         ...
 
 
@@ -70,10 +74,15 @@ class HostMemory:
         del stream
         self.array[start : start + nbytes].fill(byte)
 
-    def read(self, stream: Stream | None, start: int = 0, nbytes: int | None = None) -> Array:
-        """Return a copy of ``nbytes`` bytes (None: all there are) from byte ``start`` on."""
+    def read(self, stream: Stream | None) -> Array:
+        """Return a copy of the memory."""
         del stream
-        return self.array[start : None if nbytes is None else start + nbytes].copy()
+        return self.array.copy()
+
+    def look(self, stream: Stream | None, start: int, nbytes: int) -> Array:
+        """Return bytes from byte ``start`` on, as they lie there."""
+        del stream
+        return self.array[start : start + nbytes]
 
 
 class DeviceMemory:
@@ -94,9 +103,13 @@ class DeviceMemory:
         """Set bytes to one value, in stream order."""
         self.runtime.fill(self.device, self.address + start, byte, nbytes, stream)
 
-    def read(self, stream: Stream | None, start: int = 0, nbytes: int | None = None) -> Array:
-        """Return a copy of ``nbytes`` bytes (None: all there are) from byte ``start`` on, complete on return."""
-        target = np.empty(self.nbytes - start if nbytes is None else nbytes, np.uint8)
+    def read(self, stream: Stream | None) -> Array:
+        """Return a copy of the memory, complete on return."""
+        return self.look(stream, 0, self.nbytes)
+
+    def look(self, stream: Stream | None, start: int, nbytes: int) -> Array:
+        """Return a copy of bytes from byte ``start`` on, complete on return."""
+        target = np.empty(nbytes, np.uint8)
         self.runtime.copy_out(self.device, target, self.address + start, stream)
         return target
 

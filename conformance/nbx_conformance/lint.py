@@ -9,6 +9,7 @@ from nbx_conformance.cases import COSTS, Case, CaseTable
 from nbx_conformance.checks import cost
 from nbx_conformance.parts import batch_of
 from nbx_conformance.problem import Problem
+from nbx_conformance.sample import LARGE, is_wide, problem_of
 from nbx_registry.errors import FileError, NbxError, SignatureError, nearest
 from nbx_registry.op import Op, Signature
 from nbx_registry.spec import TensorSpec
@@ -98,7 +99,7 @@ def _of_case(op: Op, case: Case) -> Iterator[str]:
     if case.size == "smoke" and any(spec.size > SMOKE_ELEMENTS for spec in case.specs()):
         yield f"a smoke case with a tensor of more than {SMOKE_ELEMENTS} elements; make it full"
     try:
-        problem = Problem(op, case)
+        problem = problem_of(op, case)
         outputs = problem.signature.outputs
     except SignatureError as error:
         if case.refuses is None:
@@ -120,15 +121,16 @@ def _of_case(op: Op, case: Case) -> Iterator[str]:
         yield f"is to be refused as {case.refuses}, but fits the contract, with outputs {list(map(str, outputs))}"
     for name, spec in case.tensors.items():
         if isinstance(spec, TensorSpec):
-            yield from _of_values(case, name, spec)
+            yield from _of_values(problem, name, spec)
 
 
 def _of_batch(problem: Problem) -> Iterator[str]:
-    if problem.case.batch:
-        try:
+    try:
+        if problem.case.batch:
             batch_of(problem)
-        except FileError as error:
-            yield f"{error}"
+        _ = problem.sample
+    except FileError as error:
+        yield f"{error}"
 
 
 def _of_large(case: Case, outputs: Sequence[TensorSpec]) -> Iterator[str]:
@@ -137,10 +139,17 @@ def _of_large(case: Case, outputs: Sequence[TensorSpec]) -> Iterator[str]:
         yield f"a large case whose largest tensor has {largest} elements; it must have more than 2^31, or make it full"
 
 
-def _of_values(case: Case, name: str, spec: TensorSpec) -> Iterator[str]:
-    # A few rows tell whether a strategy fits; distinct indices and columns of a mask need the extents they were given.
-    small = spec if spec.size <= SMOKE_ELEMENTS else TensorSpec(spec.dtype, (*(1,) * (spec.rank - 1), spec.shape[-1]))
+def _of_values(problem: Problem, name: str, spec: TensorSpec) -> Iterator[str]:
+    case = problem.case
+    rng = values.generator(case.seed, case.id, name, 0)
     try:
-        values.generate(small, case.strategy(name), values.generator(case.seed, case.id, name, 0))
+        if is_wide(spec, LARGE):
+            values.block(spec.dtype, case.strategy(name), 63, rng)
+        elif spec.size <= SMOKE_ELEMENTS:
+            values.generate(spec, case.strategy(name), rng)
+        else:
+            # A row tells whether a strategy fits; distinct indices and columns of a mask need the extents they have.
+            row = TensorSpec(spec.dtype, (*(1,) * (spec.rank - 1), spec.shape[-1]))
+            values.generate(row, case.strategy(name), rng)
     except (FileError, IndexError, ValueError) as error:
         yield f"values of {name!r}: {error}"

@@ -23,16 +23,16 @@ from nbx_registry.op import Op
 from nbx_registry.spec import TensorSpec
 
 LARGE: Final = 2**31
-"""Elements of memory above which a tensor makes a problem large: more than a signed 32-bit index can tell apart."""
+"""Elements, of a tensor or of its memory, above which a problem is large: a signed 32-bit index tells no more apart."""
 
 RANDOM: Final = 5
 """Indices of a sample that stand for no place in particular."""
 
 
 def problem_of(op: Op, case: Case, limit: int = LARGE) -> Problem:
-    """Return a case's problem: a `LargeProblem` where the memory of a tensor has more than ``limit`` elements."""
+    """Return a case's problem: a `LargeProblem` where a tensor or its memory has more than ``limit`` elements."""
     problem = Problem(op, case)
-    if case.refuses is None and any(_reach(spec) > limit for spec in _all_specs(problem)):
+    if case.refuses is None and any(_extent(spec) > limit for spec in (*case.specs(), *problem.signature.outputs)):
         return LargeProblem(op, case, limit)
     return problem
 
@@ -164,7 +164,7 @@ class LargeProblem(Problem):
 
 def is_wide(spec: TensorSpec, limit: int) -> bool:
     """Whether a tensor is too large to be made and kept as an array, where ``limit`` elements make a problem large."""
-    return max(spec.size, _reach(spec)) > limit >> 4
+    return _extent(spec) > limit >> 4
 
 
 def _join(sample: Sample, found: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
@@ -180,13 +180,9 @@ def _operands(problem: Problem) -> Iterator[tuple[str, TensorSpec]]:
             yield from ((name, item) for item in value)
 
 
-def _all_specs(problem: Problem) -> list[TensorSpec]:
-    return [*problem.case.specs(), *problem.signature.outputs]
-
-
-def _reach(spec: TensorSpec) -> int:
-    """Return how many elements of memory a tensor reaches over, from its buffer's start."""
-    return layouts.span(spec)[1]
+def _extent(spec: TensorSpec) -> int:
+    """Return the elements of a tensor, or those from its buffer's start to its last one, whichever are more."""
+    return max(spec.size, layouts.span(spec)[1])
 
 
 def _index_of(spec: TensorSpec, axis: int, element: int) -> int:

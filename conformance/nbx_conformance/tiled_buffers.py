@@ -74,7 +74,7 @@ class TiledBuffer(GuardedBuffer):
         itemsize = spec.dtype.itemsize
         nbytes = (high - low) * itemsize
         if nbytes <= SPARSE or (nbytes <= self.piece and high - low <= WORD * spec.size):
-            raw = self.memory.read(stream, BAND + low * itemsize, nbytes)
+            raw = self.memory.look(stream, BAND + low * itemsize, nbytes)
             return np.array(elements_of(raw, (spec.offset - low) * itemsize, spec), order="C")
         axis = max(range(spec.rank), key=lambda axis: (spec.shape[axis] - 1) * abs(spec.strides[axis]))
         half = spec.shape[axis] // 2
@@ -92,7 +92,7 @@ class TiledBuffer(GuardedBuffer):
     def _damage(self, expected: Iterator[tuple[int, Array]], stream: Stream | None) -> Damage | None:
         count = first = 0
         for start, before in expected:
-            after = self.memory.read(stream, start, before.size)
+            after = self.memory.look(stream, start, before.size)
             if _differ(after, before):
                 changed = after != before
                 first = first if count else start + int(np.argmax(changed)) - self.start
@@ -103,7 +103,7 @@ class TiledBuffer(GuardedBuffer):
         """Return a bit for each word of the tensor: whether it is all poison. The last one may be shorter."""
         found: list[Array] = []
         for start in range(self.start, self.end, self.piece):
-            after = self.memory.read(stream, start, min(self.piece, self.end - start))
+            after = self.memory.look(stream, start, min(self.piece, self.end - start))
             words = after[: after.size // WORD * WORD].view(np.uint64) == int.from_bytes(bytes([self.poison]) * WORD)
             rest = after[words.size * WORD :]
             found.append(np.append(words, (rest == self.poison).all()) if rest.size else words)
