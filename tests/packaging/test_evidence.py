@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import nbx_registry as nbx
-from nbx_conformance.verify import verify
+from nbx_conformance import profiles, runner
+from nbx_conformance.verify import judge, verify
 
 ROOT = Path(__file__).parents[2]
 BUNDLES = sorted((*ROOT.glob("nbx_registry/host/evidence/*.json"), *ROOT.glob("plugins/*/nbx_*/evidence/*.json")))
@@ -23,6 +24,14 @@ def test_a_shipped_bundle_verifies(path: Path, registry: nbx.Registry) -> None:
     found = verify(path, registry)
     assert not found.problems
     assert not found.stale
+
+
+@pytest.mark.parametrize("name", profiles.names())
+def test_the_host_satisfies_every_profile(name: str, registry: nbx.Registry) -> None:
+    cases = runner.case_table(registry)
+    bundles = [verify(path, registry, cases) for path in BUNDLES if path.is_relative_to(ROOT / "nbx_registry")]
+    (host,) = judge(name, bundles, registry, cases)
+    assert (host.device, list(host.lines())[1:]) == ("host/cpu", [])
 
 
 @pytest.mark.parametrize(
