@@ -16,7 +16,7 @@ from nbx_conformance.trial import Trial, differing
 REPEATS: Final = 350
 """A race that shows in one run of fifty is missed with a probability of 0.98^350 < 0.001."""
 
-SECONDS: Final = 0.015
+SECONDS: Final = 0.01
 """How long a case is repeated at most where one run is slow; `LEAST` times all the same."""
 
 FOREMOST_SECONDS: Final = 0.25
