@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -155,3 +156,24 @@ def test_without_a_device_and_none_here_nothing_can_be_measured() -> None:
         pytest.skip("there is a CUDA device here")
     with pytest.raises(NbxError, match="nothing can be measured: no device of cuda is here"):
         sessions(Options(plugins=("nbx-compiled",), extra=(Compiled(),)))
+
+
+def handles_of(registry: nbx.Registry, device: str) -> list[str]:
+    return [find(registry, device, slot=slot).target.name for slot in range(3)]
+
+
+def test_processes_that_share_a_run_are_dealt_out_over_the_devices_of_one_product(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from nbx_simulated import plugin
+    from nbx_simulated.runtime import LIVE
+
+    registry = nbx.load(plugins=(plugin,))
+    present = (replace(LIVE[0], index=0), replace(LIVE[1], index=1), replace(LIVE[0], index=2))
+    monkeypatch.setattr(registry.runtime("sim"), "devices", lambda: present)
+    assert handles_of(registry, "sim/loopback") == ["sim:0", "sim:2", "sim:0"]
+    assert handles_of(registry, "sim") == ["sim:0", "sim:2", "sim:0"]
+    assert handles_of(registry, "sim/loopback-large") == ["sim:1"] * 3
+    assert handles_of(registry, "sim:2") == ["sim:2"] * 3
+    assert find(registry, "sim", slot=1).handles == ("sim:0", "sim:2")
+    assert handles_of(registry, "host/cpu") == ["cpu"] * 3

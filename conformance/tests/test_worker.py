@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from dataclasses import asdict
 
 import pytest
 
 from nbx_conformance import worker
 from nbx_conformance.options import Options
 from nbx_conformance.session import Session
-from nbx_conformance.worker import Worker
+from nbx_conformance.worker import Worker, ended
 
 ITEM = next(
     item for item in Session(Options(device="cpu", kernels=("nbx-host/sqrt/numpy",))).items if item.case.id == "minilm"
@@ -20,11 +22,11 @@ def faulty(monkeypatch: pytest.MonkeyPatch, code: str) -> Worker:
     """Return a worker whose process greets and then runs ``code`` for the first request."""
     source = f"import sys, os, time; print('{{\"versions\": {{}}}}', flush=True); sys.stdin.readline(); {code}"
     monkeypatch.setattr(worker, "COMMAND", (sys.executable, "-c", source))
-    return Worker(Options(device="cpu"), "device", {})
+    return Worker(Options(device="cpu"), "cpu", "device", {})
 
 
 def test_a_trial_elsewhere_gives_the_record_it_gives_here() -> None:
-    there = Worker(Options(device="cpu"), "device", {"NBX_REQUIRE": "any"})
+    there = Worker(Options(device="cpu"), "cpu", "device", {"NBX_REQUIRE": "any"})
     try:
         found = there.run(ITEM)
         here = Session(Options(device="cpu")).run(ITEM)
@@ -34,17 +36,42 @@ def test_a_trial_elsewhere_gives_the_record_it_gives_here() -> None:
         there.close()
 
 
-def test_a_process_that_ends_is_an_error_and_the_next_trial_gets_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    there = faulty(monkeypatch, "os._exit(7)")
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [("os._exit(7)", "the process ended with code 7"), ("os.abort()", "SIGABRT ended the process")],
+    ids=["exit", "signal"],
+)
+def test_a_process_that_ends_is_an_error_and_the_next_trial_gets_another(
+    monkeypatch: pytest.MonkeyPatch, code: str, why: str
+) -> None:
+    there = faulty(monkeypatch, code)
     for _ in range(2):
         record = there.run(ITEM)
-        assert record.verdict == "error"
-        assert record.details == {"numbers": "the process ended with code 7"}
+        assert (record.verdict, record.handle) == ("error", "cpu")
+        assert record.details == {"numbers": why}
+    there.close()
+
+
+def test_a_process_that_never_gets_ready_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "COMMAND", (sys.executable, "-c", "import os; os._exit(5)"))
+    there = Worker(Options(device="cpu"), "cpu", "device", {})
+    assert there.versions() == {}
+    assert there.run(ITEM).details == {"numbers": "the process ended with code 5"}
+    there.close()
+
+
+def test_a_device_that_is_lost_is_left_with_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = json.dumps({"record": asdict(ended(ITEM, "lost", "cpu")), "lost": True})
+    there = faulty(monkeypatch, f"print({record!r}, flush=True); print(os.getpid(), file=sys.stderr, flush=True)")
+    assert there.run(ITEM).details == {"numbers": "lost"}
+    first = there.start().pid
+    assert there.run(ITEM).details == {"numbers": "lost"}
+    assert there.start().pid != first
     there.close()
 
 
 def test_a_trial_that_does_not_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "TRIAL_SECONDS", 0.5)
+    monkeypatch.setattr(worker, "TRIAL_SECONDS", {"smoke": 0.5})
     there = faulty(monkeypatch, "time.sleep(60)")
     assert there.run(ITEM).details == {"numbers": "took longer than 0.5 s"}
     there.close()
