@@ -160,7 +160,7 @@ def main(setup: str, requests: IO[str], answers: IO[str]) -> None:
     from nbx_conformance.session import Session
 
     session = Session(Options(**json.loads(setup)))
-    cases = {(case.op, case.id): case for op in session.cases.ops for case in session.cases.of(op)}
+    cases = {(case.op, case.id): case for op in session.cases.ops for case in session.cases.of(op, "large")}
     print(json.dumps({"versions": dict(session.versions)}), file=answers, flush=True)
     for line in requests:
         request = json.loads(line)
