@@ -54,6 +54,10 @@ def test_a_workload_is_a_template_over_its_lists(tmp_path: Path) -> None:
         ("[1, 63]", "[]", "not empty"),
         ("name: some", "name: some one", "no readable id"),
         ("add@1", "add", "id with its version"),
+        ("from: a test", "from: a test\n    grows: {x1: 1}", "'x1' is no tensor of integers"),
+        ("from: a test", "from: a test\n    grows: {x9: 1}", "'x9' is no tensor of integers"),
+        ("from: a test", "from: a test\n    grows: {x1: much}", "must be an integer"),
+        ("from: a test", "from: a test\n    batch: {x1: first}", "must be an integer"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_told_with_its_place(tmp_path: Path, old: str, new: str, why: str) -> None:

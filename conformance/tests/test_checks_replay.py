@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 from test_checks_host import Hostile, flagged, honest_add, tried
 
+from nbx_conformance.options import Options
+from nbx_conformance.problem import STEPS
 from nbx_conformance.runner import Record, verdict_of
+from nbx_conformance.session import Session
 from nbx_registry.errors import NbxError
 from nbx_registry.host.runtime import HostRuntime
 from nbx_registry.launch import BindContext, Launch
@@ -23,6 +26,18 @@ GROWING = ("growing",)
 
 def advance(lens: Array) -> None:
     lens += 1
+
+
+def test_a_case_that_grows_keeps_its_integers_but_for_what_they_grow_by() -> None:
+    session = Session(Options(device="cpu"))
+    (case,) = (case for case in session.cases.of("paged_kv_append@1") if case.id == "growing")
+    problem = session.site.problem(case)
+    first = problem.given(0)
+    for step, repetition in enumerate(STEPS, 1):
+        found = problem.given(repetition)
+        assert (found["slot"] == first["slot"] + step).all()
+        assert (found["new"] != first["new"]).any()
+        assert (found["new"] != problem.given(1)["new"]).any()
 
 
 def test_an_honest_kernel_is_replayed_also_while_lengths_grow(try_kernel: Run) -> None:
