@@ -35,7 +35,11 @@ def test_a_transposed_operand_keeps_two_axes() -> None:
 
 def test_no_axes_become_one_of_extent_1() -> None:
     assert collapse((), ()) == ((1,), (0,))
-    assert collapse((1, 1), (5, 9)) == ((1,), (0,))
+    assert collapse((1, 1), (5, 9)) == ((1,), (9,))
+
+
+def test_one_row_has_the_stride_that_each_of_many_has():
+    assert collapse((1,), (63,), (64,)) == ((1,), (63,), (64,))
 
 
 def test_reach_of_negative_strides_is_a_distance() -> None:
