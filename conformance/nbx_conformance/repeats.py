@@ -19,7 +19,7 @@ REPEATS: Final = 350
 SECONDS: Final = 0.01
 """How long a case is repeated at most where one run is slow; `LEAST` times all the same."""
 
-FOREMOST_SECONDS: Final = 0.25
+FOREMOST_SECONDS: Final = 0.5
 """The same for a kernel's first representative."""
 
 LEAST: Final = 3
