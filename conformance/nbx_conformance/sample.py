@@ -26,7 +26,7 @@ LARGE: Final = 2**31
 """Elements, of a tensor or of its memory, above which a problem is large: a signed 32-bit index tells no more apart."""
 
 RANDOM: Final = 5
-"""Indices of a sample that stand for no place in particular."""
+"""Indices of a sample that stand for no place in particular, as far as they cost the oracle little."""
 
 
 def problem_of(op: Op, case: Case, limit: int = LARGE) -> Problem:
@@ -84,7 +84,7 @@ class Sample:
         for index in [*sorted(needed), *self._random()]:
             wanted = taken.union(range(max(index - around, 0), min(index + around + 1, extent)))
             cost = len(wanted) * cut + shared * len(_runs_of(wanted))
-            if cost <= budget:
+            if cost <= (budget if index in needed else budget >> 4):
                 taken = wanted
             elif index in needed:
                 case = self.problem.case
