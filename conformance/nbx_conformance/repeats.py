@@ -19,6 +19,9 @@ REPEATS: Final = 350
 SECONDS: Final = 0.01
 """How long a case is repeated at most where one run is slow; `LEAST` times all the same."""
 
+STREAMS_SECONDS: Final = 0.05
+"""The same beside busy streams, where the most can go wrong."""
+
 FOREMOST_SECONDS: Final = 0.5
 """The same for a kernel's first representative."""
 
@@ -74,10 +77,9 @@ def _repeats(trial: Trial) -> Repeats | None:
     count = wrong = 0
     others: dict[tuple[bytes, ...], Execution] = {}
     described = ""
-    foremost = trial.site.foremost(trial.kernel, trial.case)
-    beside, work = _load(trial, foremost)
+    beside, seconds, work = _load(trial)
     with work as launch:
-        end = time.perf_counter() + (FOREMOST_SECONDS if foremost else SECONDS)
+        end = time.perf_counter() + seconds
         while count < LEAST or (count < REPEATS and time.perf_counter() < end):
             loop.clear(poison[count % len(poison)], stream)
             # Whether a kernel keeps to its stream is for another check to find.
@@ -97,12 +99,16 @@ def _repeats(trial: Trial) -> Repeats | None:
     return Repeats(count, beside, wrong, described, tuple(others.values()))
 
 
-def _load(trial: Trial, foremost: bool) -> tuple[str, AbstractContextManager[load.Launch]]:
+def _load(trial: Trial) -> tuple[str, float, AbstractContextManager[load.Launch]]:
+    """Return what else is in flight, in words, how long for, and the load."""
+    foremost = trial.site.foremost(trial.kernel, trial.case)
     if trial.site.lags(trial.bench):
-        return "with other streams busy", load.streams(_other(trial))
+        seconds = FOREMOST_SECONDS if foremost else STREAMS_SECONDS
+        return "with other streams busy", seconds, load.streams(_other(trial))
+    seconds = FOREMOST_SECONDS if foremost else SECONDS
     if trial.site.reach == "here":
-        return "with another thread busy", load.threads(_other(trial), halted=foremost)
-    return "with nothing beside them", load.none()
+        return "with another thread busy", seconds, load.threads(_other(trial), halted=foremost)
+    return "with nothing beside them", seconds, load.none()
 
 
 def _other(trial: Trial) -> Loop:
