@@ -36,7 +36,7 @@ def case(op: str, batch: dict[str, int], values: dict[str, Any] | None = None, *
     return Case(
         op=op,
         id="large",
-        size="large",
+        size="smoke",
         tensors={
             name: parse(value) if isinstance(value, str) else value for name, value in given.items() if name in known
         },
@@ -121,7 +121,17 @@ def test_an_honest_kernel_passes_what_is_asked_of_large_cases(wanted: Case, func
     assert not {"aliasing", "stream", "settings"} & set(record.checks["pass"])
 
 
-def test_numbers_catches_offsets_that_are_cut_off(request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize("wanted", [LINE, ROWS], ids=["line", "rows"])
+def test_large_cases_are_tried_in_the_memory_of_a_device(wanted: Case) -> None:
+    simulation = pytest.importorskip("nbx_simulated.plugin", reason="the simulation lives beside the core's tests")
+    registry = nbx.load(plugins=(simulation,))
+    site = Site(registry, CaseTable(()), registry.target("sim:0"), "here", "device", large=LIMIT)
+    record = execute(site, Item(registry.catalog.kernel("nbx-simulated/add/loopback"), wanted))
+    assert record.checks.keys() == {"pass"}, record.details
+    assert {"numbers", "poison", "guards", "inputs", "fresh", "allocation"} <= set(record.checks["pass"])
+
+
+def test_numbers_catches_offsets_that_are_cut_off() -> None:
     def truncates(x1: Array, x2: Array, out: Array) -> None:
         wrapped = np.arange(out.size) % LIMIT
         out[...] = x1[wrapped] + x2[wrapped]

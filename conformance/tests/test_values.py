@@ -153,6 +153,18 @@ def test_a_mask_hides_whole_rows_and_leading_columns() -> None:
     assert made[[0, 1, 3, 4], -1].all()
 
 
+@pytest.mark.parametrize("name", sorted(values.UNSTRUCTURED - {"extremes"}))
+def test_what_has_no_structure_fills_a_block_of_any_length(name: str) -> None:
+    made = values.block(dtypes.get("float16"), {name: NEEDED.get(name, {})}, 1021, values.generator(7, "case", "x", 0))
+    assert (made.shape, made.dtype) == ((1021,), np.dtype(np.float16))
+
+
+@pytest.mark.parametrize("strategy", ["opposed", "mask", {"special": {"rows": [1]}}])
+def test_what_depends_on_the_shape_fills_no_block(strategy: values.Strategy) -> None:
+    with pytest.raises(FileError, match="depends on the shape"):
+        values.block(dtypes.get("float16"), strategy, 1021, values.generator(7, "case", "x", 0))
+
+
 @pytest.mark.parametrize(
     ("text", "strategy", "why"),
     [
