@@ -30,6 +30,10 @@ _STOPPED = (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR)
 """Ends of a session that leave trials undone."""
 
 
+_NAMED = 3
+"""As many kernels of a bundle are named."""
+
+
 def found_in(report: pytest.TestReport, name: str) -> dict[str, Any] | None:
     """Return what a report carries under a name."""
     found: Any = next((value for key, value in report.user_properties if key == name), None)
@@ -242,8 +246,9 @@ class Collector:
             written, left_out = write(run, out)
         except NbxError as error:
             return [f"{out} is not written: {error}"]
-        names = ", ".join(sorted(written.records))
-        self.written = f"{out}: {out.stat().st_size} bytes, digest {written.digest[:16]}: {names}"
+        names = sorted(written.records)
+        what = ", ".join(names) if len(names) <= _NAMED else f"{len(names)} kernels"
+        self.written = f"{out}: {out.stat().st_size} bytes, digest {written.digest[:16]}: {what}"
         return [f"not in {out}: {problem}" for problem in left_out]
 
 

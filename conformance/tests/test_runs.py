@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -123,7 +124,7 @@ def test_a_kernel_that_ends_its_process_is_an_error_and_the_rest_is_tried(
     assert "ended" in wrong[0]["reason"]
     assert len({case["case"] for case in entry["cases"]}) == entry["expected"]
     assert f"failed: {KERNEL} awkward-f32-N63: numbers" in out
-    assert "100%  28 of 28 trials, 0:" in out
+    assert re.search(r"100%  (\d+) of \1 trials, 0:", out)
     assert f"--kernel {KERNEL} -k awkward-f32-N63" in out
     assert not (tmp_path / "bundle.json.partial").exists()
 
