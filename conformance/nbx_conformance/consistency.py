@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 from nbx_conformance import checks
 from nbx_conformance.cases import SIZES
 from nbx_conformance.checks import built, refusals
+from nbx_conformance.plugin_checks import PLUGIN_CHECKS
 from nbx_registry.bundle import Bundle
 from nbx_registry.kernel import Kernel
 from nbx_registry.op import Op
@@ -137,7 +138,7 @@ def _expected(entry: Data) -> Iterator[str]:
     recorded, expected = len({case["case"] for case in entry["cases"]}), entry["expected"]
     if recorded > expected:
         yield f"{recorded} cases are recorded, of {expected} in the whole run"
-    elif recorded < expected and entry["verdict"] != "incomplete":
+    elif recorded < expected and entry["verdict"] in ("pass", "built"):
         yield f"verdict {entry['verdict']}, but only {recorded} of the run's {expected} cases are recorded"
 
 
@@ -202,6 +203,7 @@ def _plugins(data: Data) -> Iterator[str]:
             yield f"{where}: each of its checks must have a name, and there must be some"
             continue
         names = [check["check"] for check in said]
+        yield from (f"{where}: {name!r} is no check of the suite" for name in names if name not in PLUGIN_CHECKS)
         if len(set(names)) < len(names):
             yield f"{where}: a check is recorded twice"
         for check in said:

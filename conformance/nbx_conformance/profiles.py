@@ -297,7 +297,7 @@ def of_bundle(data: Mapping[str, Any], unproven: Mapping[str, str]) -> Iterator[
         for case, outcomes in grouped.items():
             verdict, why = _worst((o["verdict"], o["check"], o.get("reason", "")) for o in outcomes)
             if verdict == "pass" and (reason := unproven.get("*") or unproven.get(kernel)):
-                verdict, why = "unproven", f"passed, but that proves nothing: {reason}"
+                verdict, why = "unproven", f"passed, but {reason}"
             yield Finding(op=entry["op"], kernel=kernel, case=case, verdict=verdict, why=why, reach=data["reach"])
 
 

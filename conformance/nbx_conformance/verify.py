@@ -110,7 +110,6 @@ def verify(
     signature, signer, said = _signature(data, trusted)
     problems += said if signature != "unchecked" or trusted is not None else ()
     problems += consistency.of_file(data, found)
-    unproven = {"*": problems[0]} if problems else {}
     stale: list[str] = []
     notes: list[str] = list(said) if signature == "unchecked" and trusted is None else []
     of_kernels: list[tuple[str, str]] = []
@@ -124,9 +123,12 @@ def verify(
         changed += _stale(found, registry)
         stale += _moved(found, registry)
         notes += _notes(data, found, registry)
+        if found.suite_digest == bundles.suite_digest():
+            problems += _unchecked(data, registry)
         if cases is not None and found.suite_digest == bundles.suite_digest():
             for kernel, text, ours in _missing(data, found, cases):
                 (of_kernels if ours else changed).append((kernel, text))
+    unproven = {"*": text for text in (*problems, *stale)[:1]}
     for kernel, text in (*of_kernels, *changed):
         unproven.setdefault(kernel, text)
     problems += (f"{kernel}: {text}" for kernel, text in of_kernels)
@@ -229,6 +231,16 @@ def _notes(data: Mapping[str, Any], found: Bundle, registry: Registry) -> Iterat
         yield f"device {found.device} is not described here"
     elif device.digest != data["device"]["digest"]:
         yield f"what is stated about {found.device} here is not what was stated when it was checked"
+
+
+def _unchecked(data: Mapping[str, Any], registry: Registry) -> Iterator[str]:
+    """Yield which plugins a run of all that they have did not look at as wholes."""
+    selection = data["selection"]
+    if any(selection.get(name) for name in ("ops", "kernels", "keyword", "shards")):
+        return
+    owners = registry.catalog.owners
+    for plugin in sorted({owners[kernel] for kernel in data["kernels"] if kernel in owners} - data["plugins"].keys()):
+        yield f"plugin {plugin}: kernels of it were tried, but not the checks of the plugin"
 
 
 def _missing(data: Mapping[str, Any], found: Bundle, cases: CaseTable) -> Iterator[tuple[str, str, bool]]:

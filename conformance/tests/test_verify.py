@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import nbx_registry as nbx
 from nbx_conformance import bundle as bundles
 from nbx_conformance.session import Session
 from nbx_conformance.verify import NOT_VERIFIED, VERIFIED, verify
@@ -262,6 +263,10 @@ INCONSISTENT: dict[str, tuple[Callable[[Data], None], str]] = {
     ),
     "plugin-verdict": (lambda d: d["plugins"].update(x=plugin(verdict="fail")), "its checks come to 'pass'"),
     "plugin-unchecked": (lambda d: d["plugins"].update(x=plugin(checks=[])), "there must be some"),
+    "plugin-vibes": (
+        lambda d: d["plugins"].update(x=plugin(checks=[{"check": "vibes", "verdict": "pass"}])),
+        "plugin x: 'vibes' is no check of the suite",
+    ),
     "plugin-twice": (
         lambda d: d["plugins"].update(x=plugin(checks=[{"check": "ids", "verdict": "pass"}] * 2)),
         "a check is recorded twice",
@@ -294,6 +299,12 @@ def test_what_does_not_fit_together_does_not_verify(
     found = verify(written(tmp_path / "b.json", data))
     assert found.code == NOT_VERIFIED
     assert any(why in problem for problem in found.problems), found.problems
+
+
+def test_a_run_of_all_that_a_plugin_has_looks_at_the_plugin(data: Data, tmp_path: Path) -> None:
+    data["selection"]["kernels"] = []
+    found = verify(written(tmp_path / "b.json", data), nbx.load())
+    assert "plugin nbx-host: kernels of it were tried, but not the checks of the plugin" in found.problems
 
 
 @pytest.mark.parametrize("change", [cold(0.5), cold(0.75)], ids=["as-fast-as-can-be", "slower"])
