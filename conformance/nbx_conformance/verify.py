@@ -128,7 +128,8 @@ def verify(
         if cases is not None and found.suite_digest == bundles.suite_digest():
             for kernel, text, ours in _missing(data, found, cases):
                 (of_kernels if ours else changed).append((kernel, text))
-    unproven = {"*": text for text in (*problems, *stale)[:1]}
+    of_all = [*problems, *stale]
+    unproven = {"*": of_all[0]} if of_all else {}
     for kernel, text in (*of_kernels, *changed):
         unproven.setdefault(kernel, text)
     problems += (f"{kernel}: {text}" for kernel, text in of_kernels)
