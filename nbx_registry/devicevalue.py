@@ -57,7 +57,7 @@ def complaint(given: Any, type_: FactType, unit: str) -> str | None:
         return f"is {words}{said}; got {shown}"
     if unit in RATES and value < LEAST_RATE:
         return f"is a rate{said}, written in full like 3.35e12; got {given!r}, and no device is that slow"
-    if unit == "of bound" and (max(value) if isinstance(value, tuple) else value) > 1:
+    if unit == "of bound" and isinstance(value, (int, float)) and value > 1:
         return (
             f"is at most 1{said}; got {given!r}: a device only tightens what the contract allows; a looser bound is a "
             "waiver of conformance, shown in the support matrix"

@@ -18,6 +18,7 @@ from nbx_registry.distributions import canonical
 from nbx_registry.errors import NbxError, nearest
 from nbx_registry.kernel import Kernel, Workspace
 from nbx_registry.op import Op
+from nbx_registry.plugins import Plugin
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,32 +50,7 @@ def findings(catalog: Catalog, compiled: Callable[[Kernel], Conditions | Fault])
             text = f"{plugin.distribution} {plugin.version} is used; also there: {', '.join(plugin.copies)}"
             yield _problem(plugin.name, text, f"uninstall {plugin.distribution} until one version is left")
     for plugin in catalog.active:
-        for kind in ("devices", "overlays", "evidence", "settings", "cases", "advisories", "waivers"):
-            for folder in getattr(plugin, kind):
-                # Of os.path, which answers where a folder around it may not be looked into.
-                if not os.path.isdir(folder):
-                    what = "is no folder" if os.path.lexists(folder) else "is not there"
-                    text = f"nbx_register_{kind} gives {folder}, which {what}"
-                    yield _problem(plugin.name, text, "create the folder, and let the wheel include it")
-        for reference, about in (
-            *((spec.factory, f"runtime {spec.name}") for spec in plugin.runtimes),
-            *((spec.factory, f"emulator {spec.name}") for spec in plugin.emulators),
-        ):
-            yield from _reference(reference, about, f"correct the factory in {plugin.name}")
-        for emulator in plugin.emulators:
-            if emulator.backend not in catalog.backends:
-                near = nearest(emulator.backend, catalog.backends)
-                text = f"names backend {emulator.backend!r}, which nobody registers{near}"
-                way = f"install or unblock the plugin that brings it, or correct the name in {plugin.name}"
-                yield _problem(f"emulator {emulator.name}", text, way)
-        for dtype in plugin.dtypes:
-            if dtype.numpy_name is not None:
-                yield from _reference(dtype.numpy_name, f"dtype {dtype.name}", f"correct numpy_name in {plugin.name}")
-        for kernel in plugin.kernels:
-            if kernel.id in catalog.blocked:
-                yield Finding("note", kernel.id, "blocked by the caller", f"leave {kernel.id!r} out of block=")
-            else:
-                yield from _kernel(catalog, kernel, compiled(kernel))
+        yield from of_plugin(catalog, plugin, compiled)
     yield from _settings(catalog)
     yield from _advisories(catalog)
     yield from _tolerances(catalog)
@@ -85,6 +61,36 @@ def findings(catalog: Catalog, compiled: Callable[[Kernel], Conditions | Fault])
             yield _problem(
                 "block", f"block names {name!r}, which nobody registers{near}", "leave it out, or correct it"
             )
+
+
+def of_plugin(catalog: Catalog, plugin: Plugin, compiled: Callable[[Kernel], Conditions | Fault]) -> Iterator[Finding]:
+    """Yield what is wrong with what one plugin brings; ``compiled`` as for `findings`."""
+    for kind in ("devices", "overlays", "evidence", "settings", "cases", "advisories", "waivers"):
+        for folder in getattr(plugin, kind):
+            # Of os.path, which answers where a folder around it may not be looked into.
+            if not os.path.isdir(folder):
+                what = "is no folder" if os.path.lexists(folder) else "is not there"
+                text = f"nbx_register_{kind} gives {folder}, which {what}"
+                yield _problem(plugin.name, text, "create the folder, and let the wheel include it")
+    for reference, about in (
+        *((spec.factory, f"runtime {spec.name}") for spec in plugin.runtimes),
+        *((spec.factory, f"emulator {spec.name}") for spec in plugin.emulators),
+    ):
+        yield from _reference(reference, about, f"correct the factory in {plugin.name}")
+    for emulator in plugin.emulators:
+        if emulator.backend not in catalog.backends:
+            near = nearest(emulator.backend, catalog.backends)
+            text = f"names backend {emulator.backend!r}, which nobody registers{near}"
+            way = f"install or unblock the plugin that brings it, or correct the name in {plugin.name}"
+            yield _problem(f"emulator {emulator.name}", text, way)
+    for dtype in plugin.dtypes:
+        if dtype.numpy_name is not None:
+            yield from _reference(dtype.numpy_name, f"dtype {dtype.name}", f"correct numpy_name in {plugin.name}")
+    for kernel in plugin.kernels:
+        if kernel.id in catalog.blocked:
+            yield Finding("note", kernel.id, "blocked by the caller", f"leave {kernel.id!r} out of block=")
+        else:
+            yield from _kernel(catalog, kernel, compiled(kernel))
 
 
 def _problem(about: str, text: str, way_out: str) -> Finding:

@@ -302,11 +302,18 @@ class Registry:
         workspace = () if choice is None else tuple((s.name, s.spec) for s in workspace_of(choice, signature))
         return Price(signature, cost, target.device, decision, workspace)
 
-    def diagnostics(self) -> list[Finding]:
-        """Return what is wrong with kernels, references, folders and settings whatever the request, with ways out."""
-        from nbx_registry.diagnosis import findings
+    def diagnostics(self, plugin: str | None = None) -> list[Finding]:
+        """Return what is wrong whatever the request, with ways out: kernels, references, folders, settings, advisories.
 
-        return list(findings(self.catalog, self._selector.conditions))
+        With ``plugin``, what is wrong with that one's kernels, references and folders alone. Raises `UnknownName`.
+        """
+        from nbx_registry.diagnosis import findings, of_plugin
+
+        if plugin is None:
+            return list(findings(self.catalog, self._selector.conditions))
+        if plugin not in self.plugins:
+            raise UnknownName.of("plugin", plugin, self.plugins, "nbx plugins lists them")
+        return list(of_plugin(self.catalog, self.plugins[plugin], self._selector.conditions))
 
     # Running.
 

@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from nbx_conformance import plugin_checks
 from nbx_conformance.cases import FOLDER
 from nbx_conformance.runner import KernelVerdict, Record, verdict_of
 from nbx_conformance.session import Session
@@ -103,7 +104,7 @@ def compose(session: Session) -> tuple[dict[str, Any], list[str]]:
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round(session.seconds, 1),
         "kernels": kernels,
-        "plugins": {},
+        "plugins": plugin_checks.to_dict(session),
         "waivers": [waiver.to_dict() for waiver in session.waivers.used(session.records.values())],
     }
     return data, left_out

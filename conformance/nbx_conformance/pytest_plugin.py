@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from nbx_conformance.pytest_checks import OUTCOME, Looked, take
+
 if TYPE_CHECKING:
     from nbx_conformance.journal import Journal
     from nbx_conformance.options import Options
@@ -97,11 +99,11 @@ class Collector:
         """Say which trial begins."""
         callspec = getattr(item, "callspec", None)
         tried = None if callspec is None else callspec.params.get("nbx_trial")
-        if isinstance(tried, Tried):
+        if isinstance(tried, (Tried, Looked)):
             item.user_properties.append((TRIAL, tried.told()))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Take in a trial's record, made here or in another process."""
+        """Take in a trial's record, or what was found of a plugin, made here or in another process."""
         from nbx_conformance.runner import Record
 
         trial, found = found_in(report, TRIAL), found_in(report, RECORD)
@@ -114,6 +116,8 @@ class Collector:
             record = Record(**found["record"])
             self.runs[trial["run"]].add(record)
             self._noted(record)
+        elif (outcome := found_in(report, OUTCOME)) is not None and trial["run"] in self.runs:
+            take(self.runs[trial["run"]], outcome)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport) -> None:
@@ -131,7 +135,7 @@ class Collector:
         limit = TRIAL_SECONDS[item.case.size]
         late = time.monotonic() - began >= limit
         why = f"took longer than {limit} s" if late else "the process ended"
-        record = run.add(ended(item, why, trial["handle"]))
+        record = run.waivers.apply(ended(item, why, trial["handle"]))
         report.location = (report.location[0], None, crashitem.rpartition("::")[2])
         if record.verdict == "waived":
             report.outcome, report.longrepr = "passed", None
@@ -153,12 +157,12 @@ class Collector:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print a table for each run, and what failed beside its tests."""
-        from nbx_conformance.report import table, waived
+        from nbx_conformance.report import plugins, table, waived
 
         for run in self.runs.values():
             if run.records:
                 terminalreporter.section(f"conformance on {run.route}", sep="-")
-                for line in (*table(run), *waived(run)):
+                for line in (*table(run), *plugins(run), *waived(run)):
                     terminalreporter.write_line(line)
         for note in self.notes:
             terminalreporter.write_line(note)
@@ -330,6 +334,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     options: Options | None = getattr(metafunc.function, MARK, None)
     if options is None:
         return
+    from nbx_conformance import plugin_checks
     from nbx_conformance.session import sessions
     from nbx_registry.errors import NbxError
 
@@ -352,10 +357,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("nbx_trial", [Nothing(why)], ids=["nothing-measured"])
         return
     prefix = len(found) > 1
+    # What a plugin is as a whole is the same on every device.
+    checks = {item: session for session in reversed(found) for item in plugin_checks.items(session)}
     metafunc.parametrize(
         "nbx_trial",
-        [Tried(f"{name}@{session.options.device}", session, item) for session, item in trials],
-        ids=[f"{session.options.device}/{item.id}" if prefix else item.id for session, item in trials],
+        [Looked(f"{name}@{session.options.device}", session, item) for item, session in checks.items()]
+        + [Tried(f"{name}@{session.options.device}", session, item) for session, item in trials],
+        ids=[item.id for item in checks]
+        + [f"{session.options.device}/{item.id}" if prefix else item.id for session, item in trials],
     )
 
 

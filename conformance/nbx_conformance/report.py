@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, cast
 
+from nbx_conformance import plugin_checks
 from nbx_conformance.runner import Item, Record
 from nbx_conformance.session import Session
 
@@ -67,6 +68,15 @@ def _said(record: Record) -> set[str]:
     return {check for checks in record.checks.values() for check in checks}
 
 
+def plugins(session: Session) -> Iterator[str]:
+    """Yield a line for each plugin that was looked at as a whole."""
+    for name, outcomes in sorted(session.outcomes.items()):
+        version = session.registry.plugins[name].version
+        failed = sorted(check for check, outcome in outcomes.items() if outcome.verdict != "pass")
+        said = f"failed: {', '.join(failed)}" if failed else f"pass: {', '.join(outcomes)}"
+        yield f"plugin {name}{f' {version}' if version else ''}: {said}"
+
+
 def waived(session: Session) -> Iterator[str]:
     """Yield a line for each waiver that something rests on."""
     records = session.records.values()
@@ -85,6 +95,7 @@ def summary(session: Session) -> dict[str, Any]:
     return {
         "route": str(session.route),
         "not_more_because": session.route.why or None,
+        "plugins": plugin_checks.to_dict(session),
         "waivers": [waiver.to_dict() for waiver in session.waivers.used(session.records.values())],
         "kernels": {
             kernel: {

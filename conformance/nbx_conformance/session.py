@@ -14,7 +14,7 @@ from nbx_conformance.options import Options
 from nbx_conformance.route import Route, find
 from nbx_conformance.runner import Item, KernelVerdict, Record, Selection
 from nbx_conformance.shards import share
-from nbx_conformance.trial import Site
+from nbx_conformance.trial import Outcome, Site
 from nbx_conformance.waivers import Waivers
 from nbx_conformance.worker import Worker
 from nbx_registry import digest
@@ -29,6 +29,8 @@ class Session:
     ----------
     records
         What was found, by kernel and case.
+    outcomes
+        What was found of plugins as wholes, by plugin and check.
     kept
         What an earlier run, broken off, found: it is not tried again.
     before
@@ -44,6 +46,7 @@ class Session:
         self._worker: Worker | None = None
         self._apart = options.isolated
         self.records: dict[tuple[str, str], Record] = {}
+        self.outcomes: dict[str, dict[str, Outcome]] = {}
         self.kept: Mapping[tuple[str, str], Record] = {}
         self.before = 0.0
         self.digests: dict[str, str] = {}
@@ -114,7 +117,9 @@ class Session:
 
     def run(self, item: Item) -> Record:
         """Try one kernel on one case, here or in a process of its own, unless that is done already."""
-        return self.add(self.kept.get((item.kernel.id, item.case.id)) or self._tried(item))
+        found = self.waivers.apply(self.kept.get((item.kernel.id, item.case.id)) or self._tried(item))
+        self.add(found)
+        return found
 
     def _tried(self, item: Item) -> Record:
         item = replace(item, looser=self.waivers.looser(item.kernel.id, item.case.id))
@@ -141,10 +146,9 @@ class Session:
         if self._apart or self.route.apart:
             self._elsewhere().start()
 
-    def add(self, record: Record) -> Record:
-        """Take in a record, also one made elsewhere; return it as waivers leave it."""
-        found = self.records[record.kernel, record.case] = self.waivers.apply(record)
-        return found
+    def add(self, record: Record) -> None:
+        """Take in a record, also one made elsewhere, as waivers leave it."""
+        self.records[record.kernel, record.case] = record
 
     @property
     def seconds(self) -> float:

@@ -1,0 +1,72 @@
+"""Light import: in a fresh process, finding the plugin and asking it for what it brings loads no toolkit."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Final
+
+from nbx_conformance.plugin_checks.subject import Subject, told
+from nbx_conformance.trial import Outcome
+
+NAME = "light_import"
+
+HEAVY: Final = frozenset(
+    (
+        *("torch", "triton", "cuda", "cupy", "jax", "jaxlib", "tensorflow", "tvm", "tilelang", "wgpu", "numba"),
+        *("cutlass", "mlx", "tinygrad", "taichi", "pycuda", "pyopencl", "pynvml", "hip", "scipy", "pandas"),
+    )
+)
+"""Toolkits, libraries of arrays, and others that take long to import; beside them the modules of every backend."""
+
+SECONDS: Final = 120
+
+# All else is blocked: what another plugin loads is its own matter. What is imported before the plugin, the core needs.
+_SCRIPT: Final = """
+import importlib, json, sys
+name, module, sys.path[:] = json.loads(sys.argv[1])
+from nbx_registry import entrypoints, plugins
+from nbx_registry.distributions import canonical
+names = [source.name for source in entrypoints.installed()]
+plugins.discover(block=names)
+before = set(sys.modules)
+extra = [] if module is None else [importlib.import_module(module)]
+others = [other for other in names if canonical(other) != canonical(name)]
+found = next((p for p in plugins.discover(block=others, extra=extra) if canonical(p.name) == canonical(name)), None)
+# A plugin that rests on another is out here, where that is blocked; it was asked for everything all the same.
+wrong = "nothing of this name is found" if found is None else found.reason if found.traceback else ""
+print(json.dumps({"modules": sorted(set(sys.modules) - before), "wrong": wrong}))
+"""
+
+
+def check(subject: Subject) -> Outcome | None:
+    """Load the plugin in a process of its own; None for one that is an object of this process."""
+    plugin = subject.plugin
+    if subject.package is None:
+        return None
+    module = None if plugin.distribution is not None else plugin.module
+    given = json.dumps([plugin.name, module, sys.path])
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _SCRIPT, given], capture_output=True, text=True, timeout=SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return Outcome(NAME, "fail", f"loading {plugin.name} in a fresh process takes longer than {SECONDS} s")
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        return Outcome(NAME, "fail", f"a fresh process that loads {plugin.name} ends with {done.returncode}: {last}")
+    found = json.loads(done.stdout.splitlines()[-1])
+    if found["wrong"]:
+        return Outcome(NAME, "fail", f"in a fresh process: {found['wrong']}")
+    tops = {name.partition(".")[0] for name in found["modules"]} - {subject.top}
+    loaded = sorted(tops & (HEAVY | _toolkits(subject)))
+    if not loaded:
+        return Outcome(NAME, "pass")
+    why = f"loading {plugin.module} imports {told(loaded, 8)}; import it where a kernel is bound"
+    return Outcome(NAME, "fail", why)
+
+
+def _toolkits(subject: Subject) -> set[str]:
+    backends = subject.registry.catalog.backends.values()
+    return {module.partition(".")[0] for backend in backends for module in backend.modules}
