@@ -221,7 +221,7 @@ class Collector:
             self.failed += wrong(run)
             # What a shard refuses, others may compute; merge sees the whole.
             for kernel in unmeasured(run.verdicts()) if run.options.shard is None else ():
-                self.failed.append(f"nothing was measured about {kernel}: it refused every case on {run.route}")
+                self.failed.append(f"nothing was measured about {kernel}: none of its cases passed on {run.route}")
         self._judge()
         if self.out is not None:
             self.failed += self._write(self.out)

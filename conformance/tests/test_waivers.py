@@ -385,3 +385,11 @@ def test_a_malformed_file_fails_before_anything_is_tried(under: Callable[..., An
     told = conformance(tmp_path, "run", "--op", "sqrt", "--waivers", "waivers.yml")
     assert told.returncode == 2
     assert "entry 1: expires is 'soon'" in told.stderr
+
+
+def test_the_waiver_of_the_documentation_can_be_read(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/how-to/prove-kernels.md").read_text("utf-8")
+    text = "waivers:\n" + page.partition("```yaml\nwaivers:\n")[2].partition("```")[0]
+    (tmp_path / "page.yml").write_text(text, "utf-8")
+    (waiver,) = read(tmp_path / "page.yml", "nbx-acme")
+    assert (waiver.id, waiver.share, waiver.expires) == ("ACME-12", 4, date(2027, 3, 31))

@@ -331,3 +331,10 @@ def test_the_doctor_tells_a_file_that_cannot_be_read(folder: Path) -> None:
     (finding,) = told(load())
     assert finding[0] == "problem"
     assert "advisories is an integer; write a list of entries" in finding[2]
+
+
+def test_the_advisory_of_the_documentation_can_be_read(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/explanation/evidence.md").read_text("utf-8")
+    (tmp_path / "page.yml").write_text(page.partition("```yaml\n")[2].partition("```")[0], "utf-8")
+    (advisory,) = read(tmp_path / "page.yml")
+    assert (advisory.wrong, advisory.versions) == ("", ">=0.1,<0.3")
