@@ -467,6 +467,37 @@ class WrongUnderLoad(Twin):
         return {"out": there if there is not mine and there.shape == mine.shape else mine}
 
 
+class BatchDependentBits(Twin):
+    """Sums a row in pieces whose length depends on how many rows there are."""
+
+    def compute(self, inputs: Values) -> Values:
+        x = inputs["x"]
+        found = self.oracle(inputs)
+        if x.dtype != np.float32 or x.ndim != 2 or self.attributes["axis"] not in ((1,), (-1,)):
+            return found
+        total = np.zeros(x.shape[0], np.float32)
+        piece = 8 * max(x.shape[0], 1)
+        with np.errstate(all="ignore"):
+            for at in range(0, x.shape[1], piece):
+                total += x[:, at : at + piece].sum(1, dtype=np.float64).astype(np.float32)
+        return {"out": total.reshape(found["out"].shape).astype(np.float64)}
+
+
+class FrozenLengths(Twin):
+    """Attends as many tokens as there were at first, until a length goes back."""
+
+    frozen: Array | None = None
+
+    def compute(self, inputs: Values) -> Values:
+        return self.oracle({**inputs, "seq_lens": np.minimum(inputs["seq_lens"], self.longest(inputs["seq_lens"]))})
+
+    def longest(self, lens: Array) -> Array:
+        # In order, as a step of decoding is: a length that goes back begins anew.
+        if self.frozen is None or (lens < self.frozen).any():
+            self.frozen = lens.copy()
+        return self.frozen
+
+
 # Refusals.
 
 
@@ -528,6 +559,8 @@ CORPUS = (
     Hostile(FrozenScalar, "add@1", "fresh"),
     Hostile(RaceOneInFifty, "add@1", "determinism", {"deterministic": True}),
     Hostile(WrongUnderLoad, "sqrt@1", "determinism", {"deterministic": True}),
+    Hostile(BatchDependentBits, "sum@1", "batch", {"batch_invariant": True}),
+    Hostile(FrozenLengths, "paged_decode_attention@1", "replay", {"replayable": True}),
     Hostile(RaisesWhileItRuns, "add@1", "numbers"),
 )
 
