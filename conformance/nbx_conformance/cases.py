@@ -75,7 +75,8 @@ class Case:
         Names of what it is there to find, beside those that its shapes and values show; `nbx_conformance.kinds`.
     batch
         By parameter and output, the axis along which the op treats what lies there independently, so that a part of the
-        inputs gives that part of the outputs. Tensors not named are shared by all parts.
+        inputs gives that part of the outputs. Tensors not named are shared by all parts, and so are those broadcast along
+        it: of extent 1, or with too few axes for a negative one.
     part
         By attribute, what a part is given instead: an expression over ``first`` and ``count``, the part's first index
         and how many it has, and what the whole's axes, attributes and tensors are; or a list of such.

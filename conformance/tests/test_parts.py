@@ -41,6 +41,7 @@ def problem(op: str, batch: dict[str, int], part: dict[str, Any] | None = None, 
 WHOLES: dict[str, tuple[str, dict[str, int], dict[str, Any], dict[str, Any]]] = {
     "rows": ("add", {"x1": 0, "x2": 0, "out": 0}, {"x1": "float32[7, 3]", "x2": "float32[7, 3]"}, {}),
     "broadcast": ("add", {"x1": 0, "x2": 0, "out": 0}, {"x1": "float32[7, 3]", "x2": "float32[1, 3]"}, {}),
+    "fewer axes": ("add", {"x1": -2, "x2": -2, "out": -2}, {"x1": "float32[9, 3]", "x2": "float32[3]"}, {}),
     "scalar": ("add", {"x1": -1, "x2": -1, "out": -1}, {"x1": "float32[7, 9]", "x2": 2.5}, {}),
     "shared": ("matmul", {"x1": -2, "out": -2}, {"x1": "float32[9, 5]", "x2": "float32[5, 3]"}, {}),
     "reduced": ("sum", {"x": 1, "out": 0}, {"x": "float32[5, 9, 3]", "axis": [0, 2]}, {}),
