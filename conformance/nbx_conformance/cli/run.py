@@ -136,19 +136,20 @@ def run(
         shard=part,
         waivers=tuple(str(file.absolute()) for file in waivers),
     )
+    # What is wrong with the request is told before pytest starts.
+    session = Session(options)
     try:
-        # Unknown names, malformed files, and what cannot be gone on from, are told before pytest starts.
-        session = Session(options)
-        _ = session.waivers
         _say_what(session, processes or 1, err=as_json)
-        if out is not None:
-            _say_whence(session, beside(out), resume=resume, err=as_json)
-    except (UnknownName, FileError) as error:
-        click.echo(f"error: {error}", err=True)
-        context.exit(USAGE)
     except nbx.NbxError as error:
         click.echo(f"error: {error}", err=True)
-        context.exit(NOT_PASSED)
+        context.exit(USAGE if isinstance(error, UnknownName) else NOT_PASSED)
+    try:
+        _ = session.waivers
+        if out is not None:
+            _say_whence(session, beside(out), resume=resume, err=as_json)
+    except FileError as error:
+        click.echo(f"error: {error}", err=True)
+        context.exit(USAGE)
     arguments = ["-p", "nbx_conformance.pytest_plugin"]
     arguments += [f"--nbx-device={device}", f"--nbx-via={via}", f"--nbx-size={size}"]
     for option, names in (("plugin", plugin), ("op", op), ("kernel", kernel), ("profile", profile)):
