@@ -8,10 +8,11 @@ from dataclasses import asdict
 
 import pytest
 
-from nbx_conformance import worker
+from nbx_conformance import runner, worker
 from nbx_conformance.options import Options
 from nbx_conformance.session import Session
 from nbx_conformance.worker import Worker, ended
+from nbx_registry.errors import NbxError
 
 ITEM = next(
     item for item in Session(Options(device="cpu", kernels=("nbx-host/sqrt/numpy",))).items if item.case.id == "minilm"
@@ -75,3 +76,16 @@ def test_a_trial_that_does_not_end_is_an_error(monkeypatch: pytest.MonkeyPatch) 
     there = faulty(monkeypatch, "time.sleep(60)")
     assert there.run(ITEM).details == {"numbers": "took longer than 0.5 s"}
     there.close()
+
+
+def test_after_a_device_is_lost_trials_go_on_in_a_process_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(index: int) -> None:
+        raise NbxError("the context is gone")
+
+    session = Session(Options(device="cpu", kernels=("nbx-host/sqrt/numpy",)))
+    monkeypatch.setattr(runner, "execute", lambda site, item: ended(item, "an illegal address", "cpu"))
+    monkeypatch.setattr(session.site.target.runtime, "synchronize", gone)
+    assert session.run(ITEM).details == {"numbers": "an illegal address"}
+    monkeypatch.setattr(worker, "COMMAND", (sys.executable, "-c", "import os; os._exit(9)"))
+    assert session.run(ITEM).details == {"numbers": "the process ended with code 9"}
+    session.close()
