@@ -31,7 +31,13 @@ SWITCH: Final = 1e-5
 """Seconds after which a thread lets another one go on: so that they meet inside of kernels too short for the usual."""
 
 STEPS: Final = 64
-"""At how many points of one run another thread is let go on."""
+"""At how many points of one run another thread is waited for."""
+
+PATIENCE: Final = 0.05
+"""Seconds for which it is waited for at one point: it may want what the halted run holds."""
+
+MISSES: Final = 3
+"""After how many waits in vain there are no more."""
 
 Launch = Callable[[Loop, Stream], None]
 """Launches a loop that is looked at, with something else in flight."""
@@ -83,10 +89,10 @@ def threads(loop: Loop, *, halted: bool) -> Generator[Launch, None, None]:
     source, target = np.zeros(TRAFFIC, np.uint8), np.empty(TRAFFIC, np.uint8)
     done = threading.Event()
     raised: list[BaseException] = []
-    to_halt = halted
+    to_halt, turn = halted, 0
 
     def work() -> None:
-        turn = 0
+        nonlocal turn
         try:
             while not done.is_set():
                 turn += 1
@@ -99,7 +105,7 @@ def threads(loop: Loop, *, halted: bool) -> Generator[Launch, None, None]:
 
     def launch(watched: Loop, stream: Stream) -> None:
         nonlocal to_halt
-        with _halting() if to_halt else nullcontext():
+        with _halting(lambda: turn) if to_halt else nullcontext():
             to_halt = False
             watched.launch(stream)
 
@@ -126,21 +132,31 @@ _TELLING: Final = tuple(
 
 
 @contextmanager
-def _halting() -> Generator[None, None, None]:
-    """Let other threads go on after each instruction of this one that they could tell from the next."""
-    steps = 0
+def _halting(turn: Callable[[], int]) -> Generator[None, None, None]:
+    """Halt after each instruction that another thread could tell from the next, until that has run once from the start.
+
+    ``turn`` returns how often it has begun.
+    """
+    steps = misses = 0
     last: dict[FrameType, int] = {}
 
+    def halt() -> None:
+        nonlocal steps, misses
+        steps += 1
+        wanted, end = turn() + 2, time.perf_counter() + PATIENCE
+        while turn() < wanted:
+            if time.perf_counter() > end:
+                misses += 1
+                return
+            time.sleep(SWITCH)
+
     def trace(frame: FrameType, event: str, argument: object) -> Any:
-        nonlocal steps
         del argument
         if event == "call":
             frame.f_trace_opcodes = True
         elif event == "opcode":
-            if last.get(frame) in _TELLING and steps < STEPS:
-                steps += 1
-                # Whoever waits for the interpreter gets it, and keeps it for a while.
-                time.sleep(0)
+            if last.get(frame) in _TELLING and steps < STEPS and misses < MISSES:
+                halt()
             last[frame] = frame.f_code.co_code[frame.f_lasti]
         return trace
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final
@@ -16,14 +17,14 @@ from nbx_conformance.trial import Trial, differing
 REPEATS: Final = 350
 """A race that shows in one run of fifty is missed with a probability of 0.98^350 < 0.001."""
 
-SECONDS: Final = 0.01
-"""How long a case is repeated at most where one run is slow; `LEAST` times all the same."""
+STREAM_SECONDS: Final = (0.5, 0.05)
+"""How long a kernel's first representative is repeated at most where one run is slow, and how long the others.
 
-STREAMS_SECONDS: Final = 0.05
-"""The same beside busy streams, where the most can go wrong."""
+`LEAST` times all the same.
+"""
 
-FOREMOST_SECONDS: Final = 0.5
-"""The same for a kernel's first representative."""
+THREAD_SECONDS: Final = (0.2, 0.003)
+"""The same beside another thread, in this thread's own time: they take turns, and others want the processor too."""
 
 LEAST: Final = 3
 
@@ -77,10 +78,10 @@ def _repeats(trial: Trial) -> Repeats | None:
     count = wrong = 0
     others: dict[tuple[bytes, ...], Execution] = {}
     described = ""
-    beside, seconds, work = _load(trial)
+    beside, clock, seconds, work = _load(trial)
     with work as launch:
-        end = time.perf_counter() + seconds
-        while count < LEAST or (count < REPEATS and time.perf_counter() < end):
+        end = clock() + seconds
+        while count < LEAST or (count < REPEATS and clock() < end):
             loop.clear(poison[count % len(poison)], stream)
             # Whether a kernel keeps to its stream is for another check to find.
             stream.synchronize()
@@ -99,16 +100,16 @@ def _repeats(trial: Trial) -> Repeats | None:
     return Repeats(count, beside, wrong, described, tuple(others.values()))
 
 
-def _load(trial: Trial) -> tuple[str, float, AbstractContextManager[load.Launch]]:
-    """Return what else is in flight, in words, how long for, and the load."""
+def _load(trial: Trial) -> tuple[str, Callable[[], float], float, AbstractContextManager[load.Launch]]:
+    """Return what else is in flight, in words, for how long by which clock, and the load."""
     foremost = trial.site.foremost(trial.kernel, trial.case)
     if trial.site.lags(trial.bench):
-        seconds = FOREMOST_SECONDS if foremost else STREAMS_SECONDS
-        return "with other streams busy", seconds, load.streams(_other(trial))
-    seconds = FOREMOST_SECONDS if foremost else SECONDS
+        seconds = STREAM_SECONDS[not foremost]
+        return "with other streams busy", time.perf_counter, seconds, load.streams(_other(trial))
+    seconds = THREAD_SECONDS[not foremost]
     if trial.site.reach == "here":
-        return "with another thread busy", seconds, load.threads(_other(trial), halted=foremost)
-    return "with nothing beside them", seconds, load.none()
+        return "with another thread busy", time.thread_time, seconds, load.threads(_other(trial), halted=foremost)
+    return "with nothing beside them", time.thread_time, seconds, load.none()
 
 
 def _other(trial: Trial) -> Loop:
