@@ -81,8 +81,8 @@ def test_normalization() -> None:
     assert figures(full) == (7 * n, 4 * n + 8000, 4 * n, 7 * n, 8 * n + 8000)
     assert cost("layer_norm", "float32[6, 1000]", None, "float32[1000]").flops == 6 * n
     # Rows that are one row are normalised once.
-    for op, each in (("layer_norm", 5), ("rms_norm", 3)):
-        expanded = cost(op, "float32[6, 1000];strides=[0, 1]")
+    for name, each in (("layer_norm", 5), ("rms_norm", 3)):
+        expanded = cost(name, "float32[6, 1000];strides=[0, 1]")
         assert (expanded.flops, expanded.least_flops) == (each * n, each * 1000)
 
 
