@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from nbx_conformance.pytest_plugin import RECORD, TRIAL, found_in
+from nbx_conformance.pytest_trials import RECORD, TRIAL, found_in
 
 LINE_SECONDS: Final = 10
 """How long apart lines are where there is no terminal whose line could be written anew."""

@@ -5,7 +5,6 @@ Records travel with pytest's reports, so that a run spread over processes by pyt
 
 from __future__ import annotations
 
-import faulthandler
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from nbx_conformance.pytest_checks import OUTCOME, Looked, take
+from nbx_conformance.pytest_trials import RECORD, TRIAL, Nothing, Tried, found_in
 
 if TYPE_CHECKING:
     from nbx_conformance.journal import Journal
@@ -22,24 +22,12 @@ if TYPE_CHECKING:
     from nbx_conformance.runner import Item, Record
     from nbx_conformance.session import Session
 
-TRIAL = "nbx_trial"
-"""The name under which a report carries which trial it is about, from its setup on: its process may end in it."""
-
-RECORD = "nbx_record"
-"""The name under which a report carries what its trial found."""
-
 _STOPPED = (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR)
 """Ends of a session that leave trials undone."""
 
 
 _NAMED = 3
 """As many kernels of a bundle are named."""
-
-
-def found_in(report: pytest.TestReport, name: str) -> dict[str, Any] | None:
-    """Return what a report carries under a name."""
-    found: Any = next((value for key, value in report.user_properties if key == name), None)
-    return found
 
 
 class Collector:
@@ -254,49 +242,6 @@ class Collector:
         what = ", ".join(names) if len(names) <= _NAMED else f"{len(names)} kernels"
         self.written = f"{out}: {out.stat().st_size} bytes, digest {written.digest[:16]}: {what}"
         return [f"not in {out}: {problem}" for problem in left_out]
-
-
-class Tried:
-    """One trial, as the parameter of a test."""
-
-    def __init__(self, key: str, run: Session, item: Item) -> None:
-        self._key = key
-        self._run = run
-        self._item = item
-
-    def told(self) -> dict[str, Any]:
-        """Return what other processes need to know of it."""
-        options = {name: value for name, value in vars(self._run.options).items() if name != "extra"}
-        of_trial = {"kernel": self._item.kernel.id, "case": self._item.case.id, "handle": self._run.handle}
-        return {"run": self._key, "options": options, **of_trial}
-
-    def __call__(self, request: pytest.FixtureRequest) -> None:
-        """Try it."""
-        from nbx_conformance.report import failure
-        from nbx_conformance.worker import TRIAL_SECONDS
-
-        if hasattr(request.config, "workerinput"):
-            # That this process ended is seen by the one that deals out trials; that it hangs is not.
-            faulthandler.dump_traceback_later(TRIAL_SECONDS[self._item.case.size], exit=True, file=2)
-        try:
-            record = self._run.run(self._item)
-        finally:
-            faulthandler.cancel_dump_traceback_later()
-        request.node.user_properties.append((RECORD, {"record": asdict(record)}))
-        if record.verdict in ("fail", "error"):
-            pytest.fail(failure(self._run, self._item, record), pytrace=False)
-
-
-class Nothing:
-    """That nothing can be tried, as the parameter of a test, which fails."""
-
-    def __init__(self, why: str) -> None:
-        self._why = why
-
-    def __call__(self, request: pytest.FixtureRequest) -> None:
-        """Fail."""
-        del request
-        pytest.fail(self._why, pytrace=False)
 
 
 _COLLECTOR = pytest.StashKey[Collector]()
