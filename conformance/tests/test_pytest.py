@@ -60,10 +60,10 @@ def test_three_lines_have_the_suite_with_readable_ids(tmp_path: Path) -> None:
     assert "conformance on cpu (host/cpu), on the device" in done.stdout
 
 
-def test_the_command_line_narrows_a_suite(tmp_path: Path) -> None:
+def test_the_command_line_narrows_a_suite_and_shares_it_among_processes(tmp_path: Path) -> None:
     source = THREE_LINES.format(arguments="'nbx-host'")
     out = tmp_path / "out" / "bundle.json"
-    done = pytest_on(tmp_path, source, "--nbx-op=sqrt", "-k", "awkward", f"--nbx-out={out}", "-q")
+    done = pytest_on(tmp_path, source, "--nbx-op=sqrt", "-k", "awkward", f"--nbx-out={out}", "-q", "-n", "2")
     assert done.returncode == 0, done.stdout + done.stderr
     assert list(json.loads(out.read_bytes())["kernels"]) == ["nbx-host/sqrt/numpy"]
 
@@ -78,8 +78,6 @@ def test_a_failure_names_check_place_and_the_command_that_shows_it_again(tmp_pat
 
 @pytest.mark.parametrize("spread", [(), ("-n", "2")], ids=["one-process", "two-processes"])
 def test_a_kernel_that_refuses_everything_fails_the_run(tmp_path: Path, spread: tuple[str, ...]) -> None:
-    if spread:
-        pytest.importorskip("xdist")
     source = HOSTILE.format(when=', when=("x.dtype in (float8_e5m2,)",)')
     done = pytest_on(tmp_path, source, "-k", "awkward", *spread)
     assert done.returncode == 1
