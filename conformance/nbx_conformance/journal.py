@@ -2,11 +2,12 @@
 
 ``FILE.partial`` lies beside the bundle ``FILE`` while a run goes on. Its first line, the head, says what the run rests
 on; each line behind it is a trial's record; all are canonical JSON. A run that goes on from a journal keeps the records
-whose contract and kernel are still what they were.
+whose contract, kernel and cases are still what they were.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -44,7 +45,7 @@ class Kept:
     records
         By kernel and case.
     changed
-        Kernels that are no longer what they were, whose records are not kept.
+        Kernels that are no longer what they were, or whose cases are not, so that their records are not kept.
     seconds
         How long the run took until it was broken off.
     """
@@ -123,8 +124,15 @@ class Journal:
 def _head(session: Session) -> dict[str, Any]:
     catalog = session.registry.catalog
     kernels = sorted({item.kernel.id for item in session.whole})
+    # The suite's digest is of its own cases; a plugin brings others.
+    files = {item.case.op: item.case.file for item in session.whole}
+    cases = {op: hashlib.sha256(file.read_bytes()).hexdigest() for op, file in files.items()}
     digests = {
-        kernel: [catalog.op(catalog.kernel(kernel).op).digest, session.digests[kernel]]
+        kernel: [
+            catalog.op(catalog.kernel(kernel).op).digest,
+            session.digests[kernel],
+            cases[catalog.kernel(kernel).op],
+        ]
         for kernel in kernels
         # What is bound by a function of this process may be any other when it is resumed.
         if kernel in session.digests
