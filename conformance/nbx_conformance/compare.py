@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -56,9 +59,14 @@ class Comparison:
 
     numbers: str
     special: str
-    profile: Profile
     has_special: bool
     """Whether the reference has values that the rules for special ones decide."""
+    measure: Callable[[], Profile]
+
+    @cached_property
+    def profile(self) -> Profile:
+        """How far the output is from its reference; measured when it is asked for."""
+        return self.measure()
 
 
 def compare(
@@ -93,17 +101,31 @@ def compare(
 
 def _compare_exactly(name: str, output: Array, reference: Array) -> Comparison:
     wrong = output != reference
+    if not wrong.any():
+        return Comparison(numbers="", special="", has_special=False, measure=Profile)
     return Comparison(
-        numbers=_told(name, wrong, output, reference, None) if wrong.any() else "",
+        numbers=_told(name, wrong, output, reference, None),
         special="",
-        profile=Profile(share=float("inf"), worst=_first(wrong)) if wrong.any() else Profile(),
         has_special=False,
+        measure=lambda: Profile(share=float("inf"), worst=_first(wrong)),
     )
 
 
 def _compare_floating(
     name: str, found: Array, reference: Array, bound: Array, form: FloatFormat, signs: bool
 ) -> Comparison:
+    error = np.abs(found - reference)
+    if (error <= bound).all() and np.isfinite(error).all():
+        # All is finite and within its bound, so nothing overflowed: only the signs of zeros are left to look at.
+        zero = reference == 0 if signs else np.zeros(0, bool)
+        wrong_sign = zero & (found == 0) & (np.signbit(found) != np.signbit(reference)) if zero.any() else zero
+        wrong_sign &= form.signed_zero
+        return Comparison(
+            numbers="",
+            special=_told(name, wrong_sign, found, reference, None) if wrong_sign.any() else "",
+            has_special=bool(zero.any()),
+            measure=lambda: _profile(error, reference, bound, np.ones(error.shape, bool), zero, form),
+        )
     finite = np.isfinite(reference)
     # From here on a value rounds to the format's overflow; within its bound of it either answer is right.
     threshold = form.largest + float(form.spacing(form.largest)) / 2
@@ -111,7 +133,7 @@ def _compare_floating(
     surely_over = finite & (magnitude - bound > threshold)
     maybe_over = finite & (magnitude + bound >= threshold)
     overflowed = np.isnan(found) if np.isnan(form.overflow) else found == np.copysign(form.overflow, reference)
-    error = np.where(finite, np.abs(found - reference), 0.0)
+    error = np.where(finite, error, 0.0)
     within = error <= bound
     good_number = within | (maybe_over & overflowed)
     numeric = finite & ~surely_over
@@ -128,16 +150,20 @@ def _compare_floating(
         wrong_special |= zero & (found == 0) & (np.signbit(found) != np.signbit(reference))
 
     counted = numeric & np.isfinite(found)
-    profile = _profile(error, reference, bound, counted, wrong_number, form)
     return Comparison(
         numbers=_told(name, wrong_number, found, reference, bound) if wrong_number.any() else "",
         special=_told(name, wrong_special, found, expected, None) if wrong_special.any() else "",
-        profile=profile,
         has_special=bool((~numeric).any() or (signs and zero.any())),
+        measure=lambda: _profile(error, reference, bound, counted, wrong_number, form),
     )
 
 
 def _profile(error: Array, reference: Array, bound: Array, counted: Array, wrong: Array, form: FloatFormat) -> Profile:
+    with np.errstate(all="ignore"):
+        return _measured(error, reference, bound, counted, wrong, form)
+
+
+def _measured(error: Array, reference: Array, bound: Array, counted: Array, wrong: Array, form: FloatFormat) -> Profile:
     if not counted.any():
         return Profile(share=float("inf"), worst=_first(wrong)) if wrong.any() else Profile()
     errors, references, bounds = error[counted], reference[counted], bound[counted]
@@ -147,11 +173,18 @@ def _profile(error: Array, reference: Array, bound: Array, counted: Array, wrong
     worst = int(np.argmax(share))
     position = np.argwhere(counted)[worst] if not wrong.any() or share[worst] > 1 else _first(wrong)
     return Profile(
-        ulp=tuple(float(q) for q in np.quantile(ulp, QUANTILES, method="inverted_cdf")),
+        ulp=_quantiles(ulp),
         relative_l2=float(np.linalg.norm(errors)) / norm if norm else float(np.linalg.norm(errors)),
         share=float(share[worst]),
         worst=tuple(int(i) for i in position),
     )
+
+
+def _quantiles(values: Array) -> tuple[float, ...]:
+    """Return `QUANTILES`, each the least value that at least that share of the values does not exceed."""
+    ranks = [max(math.ceil(values.size * share) - 1, 0) for share in QUANTILES]
+    ordered = np.partition(values, ranks)
+    return tuple(float(ordered[rank]) for rank in ranks)
 
 
 def _told(name: str, wrong: Array, found: Array, expected: Array, bound: Array | None) -> str:

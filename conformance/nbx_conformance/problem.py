@@ -36,6 +36,7 @@ class Problem:
         self.case = case
         self._inputs: dict[int, dict[str, Any]] = {}
         self._references: dict[int, dict[str, Array]] = {}
+        self._bounds: dict[int, dict[str, Array]] = {}
 
     @cached_property
     def sample(self) -> Sample | None:
@@ -89,10 +90,13 @@ class Problem:
 
     def bounds(self, repetition: int) -> dict[str, Array]:
         """Return the largest error allowed, by element, of each of `results`."""
-        reference = tuple(self.reference(repetition).values())
-        with np.errstate(all="ignore"):
-            bounds = self.op.bound(self.signature, self.arrays(repetition), reference)
-        return dict(zip(self.results, bounds, strict=True))
+        found = self._bounds.get(repetition)
+        if found is None:
+            reference = tuple(self.reference(repetition).values())
+            with np.errstate(all="ignore"):
+                bounds = self.op.bound(self.signature, self.arrays(repetition), reference)
+            found = self._bounds[repetition] = dict(zip(self.results, bounds, strict=True))
+        return found
 
     @cached_property
     def results(self) -> dict[str, TensorSpec]:

@@ -9,6 +9,7 @@ import inspect
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Final, cast
 
 import numpy as np
@@ -41,7 +42,7 @@ def generate(spec: TensorSpec, strategy: Strategy, rng: np.random.Generator, rep
     if maker is None:
         raise FileError(f"unknown value strategy {name!r}{nearest(name, STRATEGIES)}; known: {', '.join(STRATEGIES)}")
     kept = tuple(1 if stride == 0 else extent for extent, stride in zip(spec.shape, spec.strides, strict=True))
-    known = inspect.signature(maker).parameters
+    known = _parameters(maker)
     for parameter in parameters:
         if parameter == "want" or parameter not in known:
             raise FileError(f"value strategy {name!r} has no parameter {parameter!r}{nearest(parameter, known)}")
@@ -73,6 +74,11 @@ def block(dtype: DType, strategy: Strategy, length: int, rng: np.random.Generato
             f"value strategy {strategy!r} depends on the shape; a large tensor takes {', '.join(sorted(UNSTRUCTURED))}"
         )
     return generate(TensorSpec(dtype, (length,)), strategy, rng, repetition)
+
+
+@cache
+def _parameters(maker: Maker) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(maker).parameters
 
 
 def split(strategy: object) -> tuple[str, dict[str, Any]]:

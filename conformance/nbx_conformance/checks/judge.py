@@ -18,12 +18,31 @@ from nbx_registry.rounding import float_format
 
 @dataclass(frozen=True)
 class Judgement:
-    """What is wrong among finite values and among special ones (empty: nothing), and the worst profile."""
+    """The comparisons of a run's results. ``looser`` is the number of times the bound that a waiver allows."""
 
-    numbers: str
-    special: str
-    has_special: bool
-    profile: Profile
+    comparisons: tuple[Comparison, ...]
+    looser: float
+
+    @property
+    def numbers(self) -> str:
+        """What is wrong among finite values."""
+        return "; ".join(c.numbers for c in self.comparisons if c.numbers)
+
+    @property
+    def special(self) -> str:
+        """What is wrong among special ones."""
+        return "; ".join(c.special for c in self.comparisons if c.special)
+
+    @property
+    def has_special(self) -> bool:
+        """Whether there are any."""
+        return any(c.has_special for c in self.comparisons)
+
+    @property
+    def profile(self) -> Profile:
+        """The worst of the results, its share that of what is allowed without a waiver."""
+        worst = max((comparison.profile for comparison in self.comparisons), key=lambda p: p.share, default=Profile())
+        return replace(worst, share=worst.share * self.looser)
 
     @property
     def wrong(self) -> str:
@@ -78,12 +97,4 @@ def _judge(trial: Trial, execution: Execution, repetition: int) -> Judgement:
         signs = problem.op.signed_zeros or name in execution.mutated
         dtype = problem.results[name].dtype
         found.append(compare(name, values, reference[name], bounds[name], dtype, signs=signs))
-    worst = max((comparison.profile for comparison in found), key=lambda p: p.share, default=Profile())
-    # Of what is allowed without a waiver.
-    worst = replace(worst, share=worst.share * trial.looser)
-    return Judgement(
-        numbers="; ".join(c.numbers for c in found if c.numbers),
-        special="; ".join(c.special for c in found if c.special),
-        has_special=any(c.has_special for c in found),
-        profile=worst,
-    )
+    return Judgement(tuple(found), trial.looser)
