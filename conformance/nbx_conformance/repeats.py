@@ -48,6 +48,8 @@ class Repeats:
         What differed first; empty where nothing did.
     others
         The first few results that differed, no two alike.
+    written
+        The input that a repeat wrote, which ended them; empty where none did.
     """
 
     count: int
@@ -55,13 +57,14 @@ class Repeats:
     differing: int = 0
     first: str = ""
     others: tuple[Execution, ...] = ()
+    written: str = ""
 
     def __str__(self) -> str:
         return f"{self.count} repeats {self.beside}"
 
 
 def repeats(trial: Trial) -> Repeats | None:
-    """Repeat a trial's first run. None for what is no representative, launches nothing, or writes its inputs."""
+    """Repeat a trial's first run. None for what is no representative, launches nothing, or wrote an input before."""
     if trial.large or trial.bound.program is None or not trial.site.representative(trial.kernel, trial.case):
         return None
     return trial.memo("repeats", lambda: _repeats(trial))
@@ -70,6 +73,9 @@ def repeats(trial: Trial) -> Repeats | None:
 def _repeats(trial: Trial) -> Repeats | None:
     # What a second run shows is shown by the one that comes second.
     first, _, disturbance = trial.first, trial.fresh, trial.disturbance
+    if any(_written(trial.bench, run) for run in trial.looked_at):
+        # Nothing follows from what comes after.
+        return None
     loop = Loop(trial.bench, trial.problem.inputs(0))
     stream = loop.bench.runtime.default_stream(loop.bench.index)
     expected = loop.results_of(first)
@@ -77,7 +83,7 @@ def _repeats(trial: Trial) -> Repeats | None:
     poison = (POISON[0],) if disturbance.poison or disturbance.unwritten else POISON
     count = wrong = 0
     others: dict[tuple[bytes, ...], Execution] = {}
-    described = ""
+    described = written = ""
     beside, clock, seconds, work = _load(trial)
     with work as launch:
         end = clock() + seconds
@@ -90,14 +96,16 @@ def _repeats(trial: Trial) -> Repeats | None:
             count += 1
             if found == expected:
                 continue
-            wrong += 1
             execution = loop.bench.read(stream)
-            if _inputs_written(loop.bench, execution):
-                return None
+            written = _written(loop.bench, execution)
+            if written:
+                break
+            wrong += 1
             described = described or f"{differing(first, execution)} in repeat {count}"
             if len(others) < JUDGED:
                 others.setdefault(tuple(found), execution)
-    return Repeats(count, beside, wrong, described, tuple(others.values()))
+    written = written or _written(loop.bench, loop.bench.read(stream))
+    return Repeats(count, beside, wrong, described, tuple(others.values()), written)
 
 
 def _load(trial: Trial) -> tuple[str, Callable[[], float], float, AbstractContextManager[load.Launch]]:
@@ -116,9 +124,8 @@ def _other(trial: Trial) -> Loop:
     return Loop(trial.other_bench, trial.problem.inputs(1))
 
 
-def _inputs_written(bench: Bench, execution: Execution) -> bool:
-    """Whether a run changed what it was given to read: then nothing follows from what comes after."""
+def _written(bench: Bench, execution: Execution) -> str:
+    """Return in words what a run changed of what it was given to read."""
     given = [slot.name for slot in bench.slots if slot.kind == "input" and slot.name not in bench.mutable]
-    return any(
-        name in execution.contents and execution.contents[name].damage(elements=True) is not None for name in given
-    )
+    found = (execution.contents[name].damage(elements=True) for name in given if name in execution.contents)
+    return next((str(damage) for damage in found if damage is not None), "")

@@ -304,3 +304,25 @@ def test_refusing_everything_is_no_pass(try_kernel: Run) -> None:
 def test_a_kernel_for_other_devices_is_told_from_one_that_refuses_everything(try_kernel: Run) -> None:
     records = tried(try_kernel, "add@1", honest_add, ADD, when=("device.arch == 'sm_70'",))
     assert verdict_of(records) == "elsewhere"
+
+
+@pytest.mark.parametrize("byte", [0xFF, 0x7B], ids=["first", "second"])
+def test_guards_and_inputs_catch_a_write_of_the_very_byte_that_a_band_holds(try_kernel: Run, byte: int) -> None:
+    def writes(x1: Array, x2: Array, out: Array) -> None:
+        np.add(x1, x2, out=out)
+        behind(out, out.size).view(np.uint8)[...] = byte
+        behind(x2, x2.size).view(np.uint8)[...] = byte
+
+    assert flagged(tried(try_kernel, "add@1", writes, ("awkward-f32-N63",))) == {"guards", "inputs"}
+
+
+def test_determinism_catches_bits_that_differ_once_and_never_again(try_kernel: Run) -> None:
+    turns = itertools.count(1)
+
+    def once(x: Array, out: Array) -> None:
+        out[...] = np.sqrt(x) * np.float32(1 + 2**-23 * (next(turns) == 2))
+
+    # Numbers are looked at first, so the second run is the one among other bands and poison.
+    (record,) = tried(try_kernel, "sqrt@1", once, ("awkward-f32-N1000",))
+    assert flagged([record]) == {"determinism"}
+    assert "differed in one run" in record.details["determinism"]

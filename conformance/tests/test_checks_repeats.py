@@ -151,3 +151,27 @@ def test_on_streams_scratch_shared_by_runs_at_the_same_time_is_caught(try_kernel
     (record,) = try_kernel("nbx-hostile/kernel", simulation, hostile, device="sim:0", cases=CASE)
     assert {"determinism", "numbers"} <= flagged([record])
     assert "with other streams busy" in record.details["determinism"]
+
+
+def test_an_input_that_is_written_in_one_run_of_fifty_is_caught(try_kernel: Run) -> None:
+    def writes(x: Array, out: Array) -> None:
+        honest_exp(x, out)
+        x[0] += 1
+
+    (record,) = tried(try_kernel, "exp@1", rarely(writes), CASE)
+    assert flagged([record]) == {"inputs"}
+    assert "was written in one of " in record.details["inputs"]
+
+
+def test_an_input_that_is_written_and_mended_by_the_next_run_is_caught(try_kernel: Run) -> None:
+    kept: dict[int, Array] = {}
+    turns = itertools.count(1)
+
+    def writes(x: Array, out: Array) -> None:
+        x[0] = kept.pop(x.ctypes.data, x[0])
+        honest_exp(x, out)
+        if next(turns) > 5:
+            kept[x.ctypes.data] = x[0].copy()
+            x[0] += 1
+
+    assert "inputs" in flagged(tried(try_kernel, "exp@1", writes, CASE))

@@ -12,7 +12,7 @@ def check(trial: Trial) -> Outcome | None:
     if trial.bound.view is not None:
         return None
     wrong: list[str] = []
-    for run in (trial.first, trial.fresh):
+    for run in trial.looked_at:
         for slot in trial.bench.slots:
             written = slot.kind != "input" or slot.name in trial.bench.mutable
             if written and slot.name in run.contents:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from nbx_conformance.repeats import repeats
 from nbx_conformance.trial import Outcome, Trial
 
 NAME = "inputs"
 
 
 def check(trial: Trial) -> Outcome | None:
-    """Compare every input's buffer with what was written to it; None where there is none to compare."""
+    """Compare every input's buffer with what was written to it, after repeats too; None where there is none."""
     names = [
         slot.name
         for slot in trial.bench.slots
@@ -16,9 +17,12 @@ def check(trial: Trial) -> Outcome | None:
     ]
     if not names:
         return None
-    for run in (trial.first, trial.fresh):
+    for run in trial.looked_at:
         for name in names:
             damage = run.contents[name].damage(elements=True)
             if damage is not None:
                 return Outcome(NAME, "fail", f"an input was written: {damage}")
+    found = repeats(trial)
+    if found is not None and found.written:
+        return Outcome(NAME, "fail", f"an input was written in one of {found}: {found.written}")
     return Outcome(NAME, "pass")
