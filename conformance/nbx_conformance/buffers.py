@@ -155,6 +155,8 @@ class GuardedBuffer:
         self.memory = allocate(self.nbytes)
         self.poison = POISON[0]
         """The byte that an output last started as."""
+        self.image: Array = np.zeros(0, np.uint8)
+        """What was last composed."""
 
     @property
     def address(self) -> int:
@@ -162,13 +164,10 @@ class GuardedBuffer:
         return self.memory.address + self.start
 
     @cached_property
-    def image(self) -> Array:
-        """What was last composed."""
-        return np.zeros(self.nbytes, np.uint8)
-
-    @cached_property
-    def inside(self) -> Array:
-        """True for every byte that belongs to an element."""
+    def inside(self) -> Array | slice:
+        """The bytes that belong to an element: all from the first to the last, or true for each that does."""
+        if self.spec.contiguous:
+            return slice(self.start, self.end)
         found = np.zeros(self.nbytes, bool)
         elements_of(found, self.start, self.spec, bytewise=True)[...] = True
         return found
@@ -189,7 +188,8 @@ class GuardedBuffer:
         """Compose the next image: bands and gaps of one byte, elements with values (None: of the poison byte)."""
         assert not isinstance(values, Tiled)
         self.poison = poison
-        self.image.fill(guard)
+        # Contents of earlier runs keep the image that was theirs.
+        self.image = np.full(self.nbytes, guard, np.uint8)
         if values is None:
             self.image[self.inside] = poison
         elif values.size:
@@ -204,7 +204,7 @@ class GuardedBuffer:
 
     def download(self, stream: Stream | None = None) -> Contents | Scan:
         """Read memory back."""
-        return Contents(self, self.memory.read(stream), self.image.copy(), self.poison)
+        return Contents(self, self.memory.read(stream), self.image, self.poison)
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ class Contents:
         """Return what changed outside the elements or, with ``elements``, anywhere; None where nothing did."""
         changed = self.after != self.before
         if not elements:
-            changed &= ~self.buffer.inside
+            changed[self.buffer.inside] = False
         count = int(np.count_nonzero(changed))
         if not count:
             return None
@@ -236,7 +236,11 @@ class Contents:
 
     def poisoned(self) -> Array:
         """Return which elements hold the poison that an output starts as."""
-        return (as_bytes(self.values()) == self.poison).all(-1)
+        values = self.values()
+        itemsize = values.dtype.itemsize
+        if itemsize <= 8:
+            return values.view(f"u{itemsize}") == int.from_bytes(bytes([self.poison]) * itemsize)
+        return (as_bytes(values) == self.poison).all(-1)
 
     def unwritten(self, kept: Array) -> str:
         """Return in words what was never written: ``kept`` elements held poison after runs on different ones."""

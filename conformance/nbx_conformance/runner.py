@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from nbx_conformance import public
 from nbx_conformance.cases import FOLDER, Case, CaseTable, Size
 from nbx_conformance.checks import CHECKS, OF_LARGE, built, cold, numbers, refusals
 from nbx_conformance.checks.judge import judge
@@ -21,7 +22,7 @@ from nbx_registry.registry import Registry
 _RANK: Final[Mapping[Verdict, int]] = {"pass": 0, "refused": 1, "waived": 2, "fail": 3, "error": 4}
 
 KernelVerdict = Literal["pass", "fail", "error", "unmeasured", "elsewhere"]
-"""``unmeasured``: it took no case, which is no pass. ``elsewhere``: it is for other devices, as it says."""
+"""``unmeasured``: it took no case that has elements, which is no pass. ``elsewhere``: it is for other devices, as it says."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,7 +209,8 @@ def _parts(choice: Choice) -> Sequence[str]:
 def _built(trial: Trial) -> Sequence[Mapping[str, Any]]:
     """Return what was compiled; on a live device its code is compiled again without loading it, to be described."""
     device = trial.site.target.device
-    if device is None:
+    if device is None or (trial.site.public and public.device_of(trial.site)[0].operands == "array"):
+        # What takes arrays compiles nothing.
         return ()
     try:
         bound = trial.bound
@@ -222,6 +224,11 @@ def _built(trial: Trial) -> Sequence[Mapping[str, Any]]:
     return [facts for launch in bound.launches if (facts := built.describe(launch)) is not None]
 
 
+def _proves(record: Record) -> bool:
+    passed = record.checks.get("pass", ())
+    return numbers.NAME in passed or (built.NAME in passed and bool(record.built))
+
+
 def verdict_of(records: Sequence[Record]) -> KernelVerdict:
     """Return a kernel's verdict over all its records."""
     verdicts = {record.verdict for record in records}
@@ -229,8 +236,8 @@ def verdict_of(records: Sequence[Record]) -> KernelVerdict:
         return "error"
     if "fail" in verdicts:
         return "fail"
-    # A case that launches nothing passes without anything to measure.
-    if any(record.verdict == "pass" and (record.output is not None or record.built) for record in records):
+    # A case without elements passes without anything computed, one that launches nothing without anything built.
+    if any(record.verdict == "pass" and _proves(record) for record in records):
         return "pass"
-    codes = {detail.partition(":")[0] for record in records for detail in record.details.values()}
+    codes = {record.details.get(refusals.NAME, "").partition(":")[0] for record in records}
     return "elsewhere" if codes & refusals.OF_DEVICE else "unmeasured"
