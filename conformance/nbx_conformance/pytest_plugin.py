@@ -148,9 +148,9 @@ class Collector:
         from nbx_conformance.report import plugins, table, waived
 
         for run in self.runs.values():
-            if run.records:
+            if run.records or run.outcomes:
                 terminalreporter.section(f"conformance on {run.route}", sep="-")
-                for line in (*table(run), *plugins(run), *waived(run)):
+                for line in (*(table(run) if run.records else ()), *plugins(run), *waived(run)):
                     terminalreporter.write_line(line)
         for note in self.notes:
             terminalreporter.write_line(note)
@@ -208,8 +208,11 @@ class Collector:
         for run in self.runs.values():
             self.failed += wrong(run)
             # What a shard refuses, others may compute; merge sees the whole.
-            for kernel in unmeasured(run.verdicts()) if run.options.shard is None else ():
+            verdicts = run.verdicts() if run.options.shard is None else {}
+            for kernel in unmeasured(verdicts):
                 self.failed.append(f"nothing was measured about {kernel}: none of its cases passed on {run.route}")
+            if verdicts and set(verdicts.values()) == {"elsewhere"}:
+                self.failed.append(f"nothing was measured: what was tried is for other devices than {run.route}")
         self._judge()
         if self.out is not None:
             self.failed += self._write(self.out)
