@@ -17,6 +17,9 @@ from nbx_registry.spec import TensorSpec
 SMOKE_ELEMENTS = 2**21
 """Largest tensor of a smoke case: they also run interpreted."""
 
+FEW_ELEMENTS = 2**13
+"""Up to so many all values are made to see whether a strategy fits; of more, one row."""
+
 
 def lint(table: CaseTable, ops: Iterable[Op]) -> list[str]:
     """Return what is wrong with the cases of these ops, a sentence each."""
@@ -145,10 +148,10 @@ def _of_values(problem: Problem, name: str, spec: TensorSpec) -> Iterator[str]:
     try:
         if is_wide(spec, LARGE):
             values.block(spec.dtype, case.strategy(name), 63, rng)
-        elif spec.size <= SMOKE_ELEMENTS:
+        elif spec.size <= FEW_ELEMENTS:
             values.generate(spec, case.strategy(name), rng)
         else:
-            # A row tells whether a strategy fits; distinct indices and columns of a mask need the extents they have.
+            # Distinct indices and columns of a mask need the extents they have.
             row = TensorSpec(spec.dtype, (*(1,) * (spec.rank - 1), spec.shape[-1]))
             values.generate(row, case.strategy(name), rng)
     except (FileError, IndexError, ValueError) as error:
