@@ -82,7 +82,7 @@ class TensorSpec:
     def injective(self) -> bool:
         """Whether no two elements share an address, as far as sorted strides show: what is written must be."""
         reach = 0
-        for stride, extent in sorted((s, n) for n, s in zip(self.shape, self.strides, strict=True) if n > 1):
+        for stride, extent in sorted((abs(s), n) for n, s in zip(self.shape, self.strides, strict=True) if n > 1):
             if stride <= reach:
                 return self.size == 0
             reach += (extent - 1) * stride

@@ -79,10 +79,18 @@ class CudaRuntime:
 
     def copy(self, device: int, target: int, source: int, nbytes: int, stream: CudaStream | int | None = None) -> None:
         """Enqueue a copy between two addresses, of this device or of another one."""
-        if nbytes:
-            handle = self._stream(device, stream).handle
-            with self._device(device).context.current():
-                driver.call(f"copying {nbytes} bytes on cuda:{device}", "cuMemcpyAsync", target, source, nbytes, handle)
+        if not nbytes:
+            return
+        handle = self._stream(device, stream).handle
+        doing = f"copying {nbytes} bytes on cuda:{device}"
+        # Pools of one device are not mapped on another: between devices the driver has to be told of both.
+        to, of = (self._owner(target), self._owner(source)) if len(self.devices()) > 1 else (device, device)
+        with self._device(device).context.current():
+            if to == of:
+                driver.call(doing, "cuMemcpyAsync", target, source, nbytes, handle)
+            else:
+                contexts = (self._device(to).context.handle, self._device(of).context.handle)
+                driver.call(doing, "cuMemcpyPeerAsync", target, contexts[0], source, contexts[1], nbytes, handle)
 
     def fill(self, device: int, address: int, byte: int, nbytes: int, stream: CudaStream | int | None = None) -> None:
         """Enqueue setting ``nbytes`` bytes from ``address`` on to ``byte``."""
@@ -143,14 +151,18 @@ class CudaRuntime:
 
         A kernel handed such an address would fault and take the process's context with it.
         """
-        attributes = driver.bindings().CUpointer_attribute
-        doing = f"asking about address {address:#x}"
         try:
-            owner = driver.call(doing, "cuPointerGetAttribute", attributes.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address)
+            owner = self._owner(address)
         except CudaError as error:
             raise NbxError(f"address {address:#x} was made by no allocator of cuda:{device}") from error
-        if int(owner) != device:
-            raise NbxError(f"address {address:#x} is memory of cuda:{int(owner)}, not of cuda:{device}")
+        if owner != device:
+            raise NbxError(f"address {address:#x} is memory of cuda:{owner}, not of cuda:{device}")
+
+    @staticmethod
+    def _owner(address: int) -> int:
+        """Return the device whose memory an address is. Raises `CudaError` for one that is none's."""
+        ordinal = driver.bindings().CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+        return int(driver.call(f"asking about address {address:#x}", "cuPointerGetAttribute", ordinal, address))
 
     def _device(self, index: int) -> _Started:
         started = self._started.get(index)
