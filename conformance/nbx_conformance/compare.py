@@ -91,6 +91,9 @@ def compare(
         half = dtypes.get(f"float{dtype.bits // 2}")
         parts = [np.stack([np.real(values), np.imag(values)], axis=-1) for values in (output, reference)]
         return compare(name, parts[0], parts[1], np.stack([bound, bound], axis=-1), half, signs=signs)
+    if dtype.kind == "bool":
+        # NumPy takes any byte but 0 for true; others, and arithmetic on the bytes, take 1 alone.
+        output, reference = output.view(np.uint8), reference.astype(np.uint8)
     if not dtype.floating:
         return _compare_exactly(name, output, reference)
     form = float_format(dtype)
@@ -149,7 +152,8 @@ def _compare_floating(
     if signs and form.signed_zero:
         wrong_special |= zero & (found == 0) & (np.signbit(found) != np.signbit(reference))
 
-    counted = numeric & np.isfinite(found)
+    # Where overflow is a number, that is no error of a result which may overflow.
+    counted = numeric & np.isfinite(found) & (within | ~good_number)
     return Comparison(
         numbers=_told(name, wrong_number, found, reference, bound) if wrong_number.any() else "",
         special=_told(name, wrong_special, found, expected, None) if wrong_special.any() else "",

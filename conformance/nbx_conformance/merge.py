@@ -135,18 +135,19 @@ def _kernels(parts: Sequence[_Part], notes: list[str]) -> Iterator[tuple[str, di
             first, second = (_chosen(part.data["kernels"][identifier], _KERNEL) for part in (one, other))
             _refuse_unlike(first, second, one, other, f"kernels.{identifier}")
         cases = dict(_cases(identifier, holding))
-        records = [_record(identifier, entries[0]["op"], found) for _, found in sorted(cases.items())]
+        rows = _built(entries)
+        records = [_record(identifier, entries[0]["op"], found, rows) for _, found in sorted(cases.items())]
         verdict = stated(records, entries[0]["expected"], parts[0].data["reach"])
         if verdict is None and len(records) == entries[0]["expected"]:
             notes.append(f"left out: {identifier} is for other devices, as it says")
             continue
-        yield identifier, _entry(entries, [case for _, found in sorted(cases.items()) for case in found], verdict)
+        yield identifier, _entry(entries, [case for _, found in sorted(cases.items()) for case in found], rows, verdict)
 
 
-def _entry(entries: Sequence[Data], cases: Sequence[Data], verdict: str | None) -> dict[str, Any]:
+def _entry(entries: Sequence[Data], cases: Sequence[Data], rows: Sequence[Data], verdict: str | None) -> dict[str, Any]:
     entry: dict[str, Any] = {
         **_chosen(entries[0], _KERNEL),
-        "built": _built(entries),
+        "built": rows,
         "verdict": verdict or "incomplete",
         "cases": cases,
     }
@@ -182,8 +183,11 @@ def _end(entries: Sequence[Data]) -> dict[str, Any]:
     return {"verdict": verdicts, "seed": entries[0].get("seed"), "output_digest": outputs}
 
 
-def _record(kernel: str, op: str, entries: Sequence[Data]) -> Record:
-    """Return a case's entries as the record that they were made from, as far as verdicts go by it."""
+def _record(kernel: str, op: str, entries: Sequence[Data], rows: Sequence[Data]) -> Record:
+    """Return a case's entries as the record that they were made from, as far as verdicts go by it.
+
+    ``rows`` are what was compiled for the kernel, in whichever case.
+    """
     checks: dict[str, list[str]] = {}
     details: dict[str, str] = {}
     for entry in entries:
@@ -200,7 +204,7 @@ def _record(kernel: str, op: str, entries: Sequence[Data]) -> Record:
         checks=checks,
         details=details,
         output=next((entry["output_digest"] for entry in entries if "output_digest" in entry), None),
-        built=({},) if "built" in checks.get("pass", ()) else (),
+        built=rows,
     )
 
 

@@ -208,10 +208,12 @@ class Collector:
         for run in self.runs.values():
             self.failed += wrong(run)
             # What a shard refuses, others may compute; merge sees the whole.
-            verdicts = run.verdicts() if run.options.shard is None else {}
+            if run.options.shard is not None:
+                continue
+            verdicts = run.verdicts()
             for kernel in unmeasured(verdicts):
                 self.failed.append(f"nothing was measured about {kernel}: none of its cases passed on {run.route}")
-            if verdicts and set(verdicts.values()) == {"elsewhere"}:
+            if set(verdicts.values()) == {"elsewhere"}:
                 self.failed.append(f"nothing was measured: what was tried is for other devices than {run.route}")
         self._judge()
         if self.out is not None:

@@ -22,7 +22,7 @@ from nbx_registry.registry import Registry
 _RANK: Final[Mapping[Verdict, int]] = {"pass": 0, "refused": 1, "waived": 2, "fail": 3, "error": 4}
 
 KernelVerdict = Literal["pass", "fail", "error", "unmeasured", "elsewhere"]
-"""``unmeasured``: it took no case that has elements, which is no pass. ``elsewhere``: it is for other devices, as it says."""
+"""``unmeasured``: it took no case that has elements. ``elsewhere``: it is for other devices, as it says."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -326,3 +326,20 @@ def test_determinism_catches_bits_that_differ_once_and_never_again(try_kernel: R
     (record,) = tried(try_kernel, "sqrt@1", once, ("awkward-f32-N1000",))
     assert flagged([record]) == {"determinism"}
     assert "differed in one run" in record.details["determinism"]
+
+
+def test_numbers_catches_a_boolean_that_is_another_byte_than_1(try_kernel: Run) -> None:
+    def twos(condition: Array, x1: Array, x2: Array, out: Array) -> None:
+        out.view(np.uint8)[...] = 2 * np.where(condition, x1, x2)
+
+    records = tried(try_kernel, "where@1", twos, ("dtypes-b1",))
+    assert "numbers" in flagged(records)
+    assert "is 2, must be 1" in records[0].details["numbers"]
+
+
+def test_a_kernel_that_takes_nothing_but_what_has_no_elements_has_proven_nothing(try_kernel: Run) -> None:
+    cases = ("empty-shape0", "awkward-f32-N63")
+    records = tried(try_kernel, "add@1", honest_add, cases, when=("x1.size == 0",))
+    assert [record.verdict for record in records] == ["pass", "refused"]
+    assert "numbers" not in records[0].checks["pass"]
+    assert verdict_of(records) == "unmeasured"

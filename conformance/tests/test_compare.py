@@ -62,6 +62,18 @@ def test_integers_and_booleans_are_equal_or_wrong() -> None:
     assert judged([3, 5], [3, 4], dtype="int32").numbers == "out[1] is 5, must be 4; 1 of 2 elements wrong"
 
 
+def test_a_boolean_is_the_byte_1_or_0() -> None:
+    output = np.array([1, 0, 2], np.uint8).view(bool)
+    found = compare("out", output, np.array([True, False, True]), np.zeros(3), dtypes.get("bool"))
+    assert found.numbers == "out[2] is 2, must be 1; 1 of 3 elements wrong"
+
+
+def test_an_overflow_that_is_right_takes_no_share_of_the_bound() -> None:
+    near = judged([6.0, 3.0], [8.5, 2.5], 2.0, "float4_e2m1fn")
+    assert not near.numbers
+    assert near.profile.share == 0.25
+
+
 def test_a_profile_tells_the_worst_position_in_ulp_and_share_of_the_bound() -> None:
     one = 2.0**-23
     found = judged([1.0, 1.0 + one, 1.0 + 2 * one], [1.0, 1.0, 1.0], 4 * one).profile

@@ -84,6 +84,12 @@ def test_a_kernel_that_refuses_everything_fails_the_run(tmp_path: Path, spread: 
     assert "nothing was measured about nbx-wrong/sqrt/it" in done.stdout
 
 
+def test_a_run_whose_kernels_are_all_for_other_devices_is_no_pass(tmp_path: Path) -> None:
+    done = pytest_on(tmp_path, HOSTILE.format(when=""", when=("device.arch == 'sm_70'",)"""), "-k", "awkward")
+    assert done.returncode == 1
+    assert "nothing was measured: what was tried is for other devices than cpu" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [("'nbx-devices'", "nothing can be measured"), ("'nbx-absent'", "unknown plugin 'nbx-absent'")],
