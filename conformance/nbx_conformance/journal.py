@@ -2,7 +2,7 @@
 
 ``FILE.partial`` lies beside the bundle ``FILE`` while a run goes on. Its first line, the head, says what the run rests
 on; each line behind it is a trial's record; all are canonical JSON. A run that goes on from a journal keeps the records
-whose contract, kernel and cases are still what they were.
+whose contract, kernel and cases are still what they were, as is the bound within which they were judged.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ def keep(path: Path, session: Session) -> Kept:
             record = Record(**line["record"])
         except (KeyError, TypeError, ValueError):
             raise FileError(f"{path}:{number} is no record; leave out --resume to begin anew") from None
-        if record.kernel in known and record.kernel not in changed:
+        allowed = session.waivers.looser(record.kernel, record.case)
+        if record.kernel in known and record.kernel not in changed and record.looser == allowed:
             records[record.kernel, record.case] = record
     return Kept(records, tuple(sorted(changed)), seconds)
 

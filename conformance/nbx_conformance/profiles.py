@@ -148,8 +148,8 @@ class Judged:
 
     @property
     def satisfied(self) -> bool:
-        """Whether nothing is missing."""
-        return not self.missing
+        """Whether something was asked, and nothing of it is missing."""
+        return bool(self.wanted) and not self.missing
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
@@ -168,6 +168,9 @@ class Judged:
         if self.satisfied:
             how = f", {self.elsewhere} of them not tried on the device itself" if self.elsewhere else ""
             yield f"{where}: satisfied, all {self.wanted} cases that must pass do{how}"
+            return
+        if not self.wanted:
+            yield f"{where}: NOT satisfied, none of the cases that must pass was tried"
             return
         yield f"{where}: NOT satisfied, {len(self.missing)} of {self.wanted} cases that must pass do not"
         grouped: dict[tuple[str, tuple[str, ...]], list[Missing]] = {}

@@ -229,6 +229,9 @@ class Collector:
             for run in self.runs.values():
                 if run.records:
                     judged = profiles.of_run(run, name)
+                    if not judged.wanted and run.options.shard is not None:
+                        # Its cases are those of other shards.
+                        continue
                     self.judged.append(judged)
                     (self.notes if judged.satisfied else self.failed).extend(judged.lines())
 

@@ -183,6 +183,10 @@ def _outcomes(trial: Trial) -> Iterable[Outcome]:
     except PluginFault as fault:
         yield Outcome(refusals.NAME, "error", f"{message(fault)}; what a kernel cannot take it refuses by a condition")
         return
+    except NbxError as error:
+        # A device that was lost, a case that does not fit its contract.
+        yield Outcome(numbers.NAME, "error", f"it could not be bound: {message(error)}")
+        return
     if ran != trial.kernel.id:
         yield Outcome(numbers.NAME, "error", f"{ran} ran in the place of {trial.kernel.id}")
         return

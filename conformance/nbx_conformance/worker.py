@@ -105,7 +105,8 @@ class Worker:
             self.close()
             return f"took longer than {seconds} s"
         self._busy = False
-        return json.loads(line) if line else self._ended(process)
+        # A process that ends while it answers leaves a line without an end.
+        return json.loads(line) if line.endswith("\n") else self._ended(process)
 
     def _greeted(self, process: subprocess.Popen[str]) -> bool:
         line = self._line(process, START_SECONDS)

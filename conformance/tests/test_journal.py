@@ -146,3 +146,13 @@ def test_a_journal_is_not_removed_with_that_of_another_run(sqrt_session: Session
 
 def test_it_lies_beside_the_bundle() -> None:
     assert journal.beside(Path("out/bundle.json")) == Path("out/bundle.json.partial")
+
+
+def test_what_was_judged_within_a_looser_bound_is_tried_again(sqrt_session: Session, file: Path) -> None:
+    lines = file.read_bytes().split(b"\n")
+    loose = json.loads(lines[2])
+    loose["record"]["looser"] = 2
+    file.write_bytes(b"\n".join([*lines[:2], json.dumps(loose).encode(), *lines[3:]]))
+    found = keep(file, again(sqrt_session)).records
+    assert len(found) == 4
+    assert loose["record"]["case"] not in {case for _, case in found}

@@ -250,6 +250,13 @@ def test_a_run_for_a_profile_fails_where_what_must_pass_is_refused_and_says_what
     assert "sqrt@1 (float16): awkward-f16-N63: nbx-wrong/sqrt/it: refused as DTYPE" in done.stdout
 
 
+def test_a_profile_of_which_nothing_was_tried_is_not_satisfied(tmp_path: Path) -> None:
+    profile = ("--profile", "vision-1", "-k", "pixel_shuffle and indivisible")
+    done = conformance(tmp_path, "run", "--plugin", "nbx-host", *profile)
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert "vision-1 on host/cpu: NOT satisfied, none of the cases that must pass was tried" in done.stdout
+
+
 def test_the_host_satisfies_what_is_tried_of_a_profile(tmp_path: Path) -> None:
     done = conformance(tmp_path, "run", "--plugin", "nbx-host", "--profile", "vision-1", "-k", "pixel and factors")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -90,6 +90,13 @@ def test_what_is_signed_is_the_canonical_json_of_all_but_digest_and_signature(si
     assert data["signature"] == {"algorithm": "ed25519", "key": PUBLIC, "value": PRIVATE.sign(text.encode()).hex()}
 
 
+def test_a_report_says_on_whose_word_a_bundle_is(signed: Path, tmp_path: Path) -> None:
+    done = CliRunner().invoke(cli.conformance, ["report", str(signed), "--html", str(tmp_path / "page.html")])
+    assert done.exit_code == 0, done.output
+    page = (tmp_path / "page.html").read_text("utf-8")
+    assert f"verified (self-reported, signed by an unknown key, {PUBLIC})" in page
+
+
 def test_without_keys_the_signature_is_checked_but_nobodys(signed: Path) -> None:
     found = verify(signed)
     assert (found.code, found.label) == (VERIFIED, f"verified (self-reported, signed by an unknown key, {PUBLIC})")

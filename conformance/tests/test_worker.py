@@ -39,8 +39,12 @@ def test_a_trial_elsewhere_gives_the_record_it_gives_here() -> None:
 
 @pytest.mark.parametrize(
     ("code", "why"),
-    [("os._exit(7)", "the process ended with code 7"), ("os.abort()", "SIGABRT ended the process")],
-    ids=["exit", "signal"],
+    [
+        ("os._exit(7)", "the process ended with code 7"),
+        ("os.abort()", "SIGABRT ended the process"),
+        ("os.write(1, b'{'); os._exit(8)", "the process ended with code 8"),
+    ],
+    ids=["exit", "signal", "half-an-answer"],
 )
 def test_a_process_that_ends_is_an_error_and_the_next_trial_gets_another(
     monkeypatch: pytest.MonkeyPatch, code: str, why: str
@@ -89,3 +93,14 @@ def test_after_a_device_is_lost_trials_go_on_in_a_process_of_their_own(monkeypat
     monkeypatch.setattr(worker, "COMMAND", (sys.executable, "-c", "import os; os._exit(9)"))
     assert session.run(ITEM).details == {"numbers": "the process ended with code 9"}
     session.close()
+
+
+def test_a_kernel_that_cannot_be_bound_is_an_error_and_no_end_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*_: object, **__: object) -> None:
+        raise NbxError("the context is gone")
+
+    session = Session(Options(device="cpu", kernels=("nbx-host/sqrt/numpy",)))
+    monkeypatch.setattr(session.registry, "bind_specs", gone)
+    record = session.run(ITEM)
+    assert (record.verdict, record.checks) == ("error", {"error": ["numbers"]})
+    assert "the context is gone" in record.details["numbers"]

@@ -57,14 +57,11 @@ def of_kernel(trial: Trial, refused: Refused) -> Outcome:
             wrong = _written(prepared, error)
             if not wrong and runtime.memory(index).allocations != before.allocations:
                 wrong = f"{message(error)}, but memory was allocated for it"
+        except Exception as error:  # noqa: BLE001 - as above: what came instead is the finding
+            return Outcome(NAME, "error", f"{message(error)} came, not the refusal {candidate.code}")
         else:
             wrong = f"refused when asked ({candidate.code}), yet computed when called"
     return Outcome(NAME, "fail" if wrong else "refused", wrong or f"{candidate.code}: {candidate.reason}")
-
-
-def code_of(refused: Refused, kernel: str) -> str:
-    """Return the code with which a kernel is refused."""
-    return refused.decision.candidate(kernel).code or ""
 
 
 def _unspecified(case: Case, error: NbxError) -> str:
@@ -82,8 +79,6 @@ def _unfounded(case: Case, candidate: Candidate) -> str:
         return f"refused as {code} without a reason"
     if code == "LAYOUT" and case.contiguous:
         return f"refused as LAYOUT, but every tensor is contiguous and aligned: {candidate.reason}"
-    if code == "ATTRIBUTE" and not case.attributes and len(case.tensors) == len(case.values) == 0:
-        return f"refused as ATTRIBUTE, but none is given: {candidate.reason}"
     return ""
 
 

@@ -51,7 +51,7 @@ def _verified(paths: Sequence[Path]) -> dict[str, Sequence[str]]:
     found = [verify(path, registry, cases) for path in paths]
     return {
         result.bundle.digest: (
-            "verified (self-reported, unsigned)" if not result.code else "NOT verified",
+            result.label,
             *result.problems,
             *(f"stale: {line}" for line in result.stale),
             *(f"note: {line}" for line in result.notes),
