@@ -75,8 +75,8 @@ class Case:
         Names of what it is there to find, beside those that its shapes and values show; `nbx_conformance.kinds`.
     batch
         By parameter and output, the axis along which the op treats what lies there independently, so that a part of the
-        inputs gives that part of the outputs. Tensors not named are shared by all parts, and so are those broadcast along
-        it: of extent 1, or with too few axes for a negative one.
+        inputs gives that part of the outputs. Tensors not named are shared by all parts, and so are those broadcast
+        along it: of extent 1, or with too few axes for a negative one.
     part
         By attribute, what a part is given instead: an expression over ``first`` and ``count``, the part's first index
         and how many it has, and what the whole's axes, attributes and tensors are; or a list of such.
@@ -247,7 +247,6 @@ def _case(op: str, identifier: str, content: dict[str, Any], file: Path, where: 
         elif value is not None:
             raise FileError(f"{where}: tensor {name!r} must be a spec string, a number, a list or null, not {value!r}")
     refuses = content.get("refuses")
-    says = content.get("says")
     return Case(
         op=op,
         id=identifier,
@@ -258,15 +257,23 @@ def _case(op: str, identifier: str, content: dict[str, Any], file: Path, where: 
         seed=int(content.get("seed", 0)),
         source=str(content["from"]),
         refuses=refuses,
-        says=(says,) if isinstance(says, str) else tuple(map(str, _list(says))),
+        says=_texts(content.get("says"), f"{where}: says"),
         runtime=content.get("runtime"),
-        kinds=tuple(map(str, _list(content.get("kinds")))),
+        kinds=_texts(content.get("kinds"), f"{where}: kinds"),
         batch=_integers(content.get("batch"), f"{where}: batch"),
         part=_mapping(content.get("part") or {}, f"{where}: part"),
         cost={k: str(v) for k, v in _mapping(content.get("cost") or {}, f"{where}: cost", COSTS).items()},
         grows=_growing(content.get("grows"), tensors, f"{where}: grows"),
         file=file,
     )
+
+
+def _texts(value: object, where: str) -> tuple[str, ...]:
+    # A hole may have been filled with a number.
+    found = cast("list[object]", value) if isinstance(value, list) else [] if value is None else [value]
+    if not all(isinstance(item, str | int | float) for item in found):
+        raise FileError(f"{where} must be a string or a list of strings, not {value!r}")
+    return tuple(map(str, found))
 
 
 def _integers(value: object, where: str) -> dict[str, int]:

@@ -127,7 +127,9 @@ def _compare_floating(
             numbers="",
             special=_told(name, wrong_sign, found, reference, None) if wrong_sign.any() else "",
             has_special=bool(zero.any()),
-            measure=lambda: _profile(error, reference, bound, np.ones(error.shape, bool), zero, form),
+            measure=lambda: _profile(
+                error, reference, bound, np.ones(error.shape, bool), np.zeros(error.shape, bool), form
+            ),
         )
     finite = np.isfinite(reference)
     # From here on a value rounds to the format's overflow; within its bound of it either answer is right.

@@ -171,6 +171,9 @@ class Collector:
         try:
             if key not in self.runs:
                 self.begin(key, Session(Options(**options)))
+            if self._journal is not None and len(self.runs) > 1:
+                self._journal.remove()
+                self._journal = None
             if self.out is not None and self._journal is None and len(self.runs) == 1:
                 self._journal = Journal(beside(self.out), self.runs[key])
         except (NbxError, OSError) as error:

@@ -12,7 +12,7 @@ import numpy as np
 from nbx_conformance import public
 from nbx_conformance.cases import FOLDER, Case, CaseTable, Size
 from nbx_conformance.checks import CHECKS, OF_LARGE, built, cold, numbers, refusals
-from nbx_conformance.checks.judge import judge
+from nbx_conformance.checks.judge import profile_of
 from nbx_conformance.trial import Outcome, Site, Trial, Verdict, message
 from nbx_registry.choice import Choice
 from nbx_registry.errors import NbxError, PluginFault, Refused
@@ -151,7 +151,7 @@ def _execute(site: Site, item: Item) -> Record:
         checks=checks,
         details={**{o.check: o.detail[:600] for o in outcomes if o.detail}, **trial.notes},
         cold=cold.record(trial),
-        profile=judge(trial, trial.first, 0).profile.to_dict() if measured else {},
+        profile=profile_of(trial).to_dict() if measured else {},
         output=trial.results_digest() if measured else None,
         seconds=time.perf_counter() - began,
         built=_built(trial) if not item.case.refuses else (),

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from nbx_registry.program import BoundProgram
 from nbx_registry.registry import Registry
 from nbx_registry.runtime import Runtime
 from nbx_registry.target import Target
+
+if TYPE_CHECKING:
+    from nbx_conformance.checks.judge import Judgement
 
 T = TypeVar("T")
 Reach = Literal["here", "elsewhere", "built"]
@@ -172,6 +175,8 @@ class Trial:
         self.problem = site.problem(case)
         self.notes: dict[str, str] = {}
         """By check, why it says nothing, where no trial before has said so."""
+        self.judged: list[Judgement] = []
+        """The runs that were held against the oracle, in their order."""
         self._memo: dict[Any, Any] = {}
 
     @property

@@ -58,6 +58,8 @@ def test_a_workload_is_a_template_over_its_lists(tmp_path: Path) -> None:
         ("from: a test", "from: a test\n    grows: {x9: 1}", "'x9' is no tensor of integers"),
         ("from: a test", "from: a test\n    grows: {x1: much}", "must be an integer"),
         ("from: a test", "from: a test\n    batch: {x1: first}", "must be an integer"),
+        ("from: a test", "from: a test\n    says: [[2]]", "says must be a string or a list of strings, not"),
+        ("from: a test", "from: a test\n    kinds: {bits: 1}", "kinds must be a string or a list of strings"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_told_with_its_place(tmp_path: Path, old: str, new: str, why: str) -> None:
@@ -65,6 +67,11 @@ def test_what_is_wrong_with_a_file_is_told_with_its_place(tmp_path: Path, old: s
     with pytest.raises(FileError, match=why) as raised:
         load(file)
     assert str(file) in str(raised.value)
+
+
+def test_what_a_refusal_says_may_be_a_number_from_each(tmp_path: Path) -> None:
+    text = (HEAD + WORKLOAD).replace("from: a test", 'from: a test\n    refuses: SHAPE\n    says: "{N}"')
+    assert {case.says for case in load(written(tmp_path, text)).cases} == {("1",), ("63",)}
 
 
 def test_too_many_cases_of_one_workload_are_a_mistake(tmp_path: Path) -> None:

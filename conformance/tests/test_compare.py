@@ -83,6 +83,11 @@ def test_a_profile_tells_the_worst_position_in_ulp_and_share_of_the_bound() -> N
     assert found.relative_l2 == pytest.approx(np.sqrt(5.0) * one / np.sqrt(3.0))
 
 
+def test_zeros_whose_sign_counts_are_not_the_worst_position() -> None:
+    found = judged([0.0, 1.0, 1.5], [0.0, 1.0, 1.25], 0.5, signs=True)
+    assert (found.profile.worst, found.profile.share) == ((2,), 0.5)
+
+
 def test_an_exact_result_has_an_empty_profile() -> None:
     assert judged([1.0, -2.0], [1.0, -2.0]).profile.to_dict() == {}
 

@@ -68,6 +68,16 @@ def test_the_command_line_narrows_a_suite_and_shares_it_among_processes(tmp_path
     assert list(json.loads(out.read_bytes())["kernels"]) == ["nbx-host/sqrt/numpy"]
 
 
+def test_two_runs_shared_among_processes_leave_no_bundle_and_no_journal(tmp_path: Path) -> None:
+    source = THREE_LINES.format(arguments="'nbx-host', ops=('sqrt',)")
+    source += "test_other = suite('nbx-host', ops=('abs',))\n"
+    out = tmp_path / "out" / "bundle.json"
+    done = pytest_on(tmp_path, source, "-k", "awkward", f"--nbx-out={out}", "-q", "-n", "2")
+    assert done.returncode == 1
+    assert "is not written: a bundle holds one run, and there are 2" in done.stdout
+    assert list(out.parent.iterdir()) == []
+
+
 def test_a_failure_names_check_place_and_the_command_that_shows_it_again(tmp_path: Path) -> None:
     done = pytest_on(tmp_path, HOSTILE.format(when=""), "-k", "awkward-f32-N63")
     assert done.returncode == 1

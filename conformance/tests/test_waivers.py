@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import date
 from functools import cache
 from pathlib import Path
@@ -177,6 +178,26 @@ def test_a_looser_bound_is_a_waiver_and_beyond_it_a_case_fails(tmp_path: Path) -
     bare = Waivers([], device, "device").apply(within)
     assert (bare.verdict, bare.checks["fail"]) == ("fail", ["numbers"])
     assert bare.details["numbers"] == f"an error is {share:g} times what is allowed"
+
+
+def test_what_only_a_later_run_needs_of_a_looser_bound_shows_as_waived(tmp_path: Path) -> None:
+    turns = iter((1, *(1 + 2**-20 for _ in range(10_000))))
+
+    def bind_later(context: Any) -> Launch:
+        def run(x: Any, out: Any) -> None:
+            out[...] = np.sqrt(x) * np.float32(next(turns))
+
+        return Launch(function=run, args=("x", "out"))
+
+    plugin = SimpleNamespace(name="made", NBX_HOOKS=1)
+    kernel = replace(faulty().nbx_register_kernels()[0], bind=bind_later, deterministic=False)
+    plugin.nbx_register_kernels = hookimpl(lambda: [kernel], specname="nbx_register_kernels")
+    file = written(tmp_path, entry(check="numbers", share=20))
+    options = Options(device="cpu", kernels=("made/sqrt/x",), waivers=(str(file),))
+    session = Session(options, load(plugins=[plugin]))
+    record = session.run(next(item for item in session.items if item.case.id == BAD))
+    assert (record.verdict, record.checks["waived"]) == ("waived", ["numbers"])
+    assert 1 < record.profile["share"] <= 20
 
 
 def test_a_kernel_that_raises_may_be_waived(tmp_path: Path) -> None:

@@ -55,6 +55,16 @@ def judge(trial: Trial, execution: Execution, repetition: int) -> Judgement:
     return trial.memo((execution, repetition), lambda: _judge(trial, execution, repetition))
 
 
+def profile_of(trial: Trial) -> Profile:
+    """Return the error profile of a trial: that of its first run.
+
+    Where a waiver lets errors be larger, that of whichever run came closest to it: what rests on the waiver is to show.
+    """
+    if trial.looser == 1:
+        return judge(trial, trial.first, 0).profile
+    return max((judged.profile for judged in trial.judged), key=lambda p: p.share)
+
+
 def bounds_of(trial: Trial, repetition: int) -> dict[str, Array]:
     """Return the largest error allowed, by element, of each result.
 
@@ -97,4 +107,6 @@ def _judge(trial: Trial, execution: Execution, repetition: int) -> Judgement:
         signs = problem.op.signed_zeros or name in execution.mutated
         dtype = problem.results[name].dtype
         found.append(compare(name, values, reference[name], bounds[name], dtype, signs=signs))
-    return Judgement(tuple(found), trial.looser)
+    judged = Judgement(tuple(found), trial.looser)
+    trial.judged.append(judged)
+    return judged
