@@ -95,10 +95,11 @@ class Support:
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """One bundle, and how many cases it holds."""
+    """One bundle, how many cases it holds, and what it says of plugins as wholes, by name."""
 
     bundle: Bundle
     cases: int
+    plugins: Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,7 +172,7 @@ def gather(paths: Iterable[Path]) -> Matrix:
             known = places.get(place)
             if known is None or (known.bundle.created, known.bundle.digest) < (found.created, found.digest):
                 places[place] = result
-        sources.append(Source(bundle=found, cases=count))
+        sources.append(Source(bundle=found, cases=count, plugins=data["plugins"]))
     cells: dict[tuple[str, str], list[Support]] = {}
     for (op, device, kernel), places in sorted(latest.items()):
         results = sorted(places.values(), key=lambda r: (bundles.REACHES.index(r.bundle.reach), r.bundle.via))

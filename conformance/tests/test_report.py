@@ -68,6 +68,18 @@ def test_waivers_are_shown_with_what_they_allow(tmp_path: Path) -> None:
     assert "rounds down" in page(matrix, {})
 
 
+def test_what_is_wrong_with_a_plugin_is_shown(tmp_path: Path) -> None:
+    plugin = {
+        **{"distribution": "nbx-acme", "version": "0.1.0", "verdict": "fail"},
+        "checks": [
+            {"check": "ids", "verdict": "pass"},
+            {"check": "docs", "verdict": "fail", "reason": "says <nothing>"},
+        ],
+    }
+    text = page(gather([write(tmp_path / "b.json", add(), plugins={"nbx-acme": plugin})]), {})
+    assert '<span class="fail">docs</span> says &lt;nothing&gt;' in text
+
+
 def test_a_changed_bundle_is_refused_by_name(tmp_path: Path) -> None:
     path = write(tmp_path / "b.json", add())
     path.write_bytes(path.read_bytes().replace(b"acme/one", b"acme/two"))

@@ -38,6 +38,7 @@ def page(matrix: Matrix, verified: Mapping[str, Sequence[str]]) -> str:
             *_table(matrix),
             *_failures(matrix),
             *_waivers(matrix),
+            *_plugins(matrix),
             *_kernels(matrix),
             *_sources(matrix, verified),
             f"<script>{script}</script></body></html>\n",
@@ -124,6 +125,26 @@ def _waivers(matrix: Matrix) -> Iterator[str]:
     for _, waiver in sorted(matrix.waivers.items()):
         cells = (f"<td>{escape(str(waiver.get(column, '')))}</td>" for column in columns)
         yield f"<tr>{''.join(cells)}</tr>"
+    yield "</tbody></table></div>"
+
+
+def _plugins(matrix: Matrix) -> Iterator[str]:
+    said = [(name, source) for source in matrix.sources for name in sorted(source.plugins)]
+    if not said:
+        return
+    yield '<h2>Plugins as wholes</h2><div class="scroll"><table><thead><tr>'
+    columns = ("plugin", "version", "device of the run", "verdict", "checks")
+    yield "".join(f'<th scope="col">{column}</th>' for column in columns) + "</tr></thead><tbody>"
+    for name, source in said:
+        plugin = source.plugins[name]
+        lines = (
+            f'<span class="{escape(check["verdict"])}">{escape(check["check"])}</span> {escape(check.get("reason", ""))}'
+            for check in plugin["checks"]
+        )
+        yield (
+            f"<tr><td>{escape(name)}</td><td>{escape(plugin['version'])}</td><td>{escape(source.bundle.device)}</td>"
+            f'<td class="{escape(plugin["verdict"])}">{escape(plugin["verdict"])}</td><td>{"<br>".join(lines)}</td></tr>'
+        )
     yield "</tbody></table></div>"
 
 
