@@ -69,13 +69,8 @@ def test_waivers_are_shown_with_what_they_allow(tmp_path: Path) -> None:
 
 
 def test_what_is_wrong_with_a_plugin_is_shown(tmp_path: Path) -> None:
-    plugin = {
-        **{"distribution": "nbx-acme", "version": "0.1.0", "verdict": "fail"},
-        "checks": [
-            {"check": "ids", "verdict": "pass"},
-            {"check": "docs", "verdict": "fail", "reason": "says <nothing>"},
-        ],
-    }
+    checks = [{"check": "ids", "verdict": "pass"}, {"check": "docs", "verdict": "fail", "reason": "says <nothing>"}]
+    plugin = {"distribution": "nbx-acme", "version": "0.1.0", "verdict": "fail", "checks": checks}
     text = page(gather([write(tmp_path / "b.json", add(), plugins={"nbx-acme": plugin})]), {})
     assert '<span class="fail">docs</span> says &lt;nothing&gt;' in text
 

@@ -138,12 +138,14 @@ def _plugins(matrix: Matrix) -> Iterator[str]:
     for name, source in said:
         plugin = source.plugins[name]
         lines = (
-            f'<span class="{escape(check["verdict"])}">{escape(check["check"])}</span> {escape(check.get("reason", ""))}'
+            f'<span class="{escape(check["verdict"])}">{escape(check["check"])}</span> '
+            f"{escape(check.get('reason', ''))}"
             for check in plugin["checks"]
         )
+        verdict = escape(plugin["verdict"])
         yield (
             f"<tr><td>{escape(name)}</td><td>{escape(plugin['version'])}</td><td>{escape(source.bundle.device)}</td>"
-            f'<td class="{escape(plugin["verdict"])}">{escape(plugin["verdict"])}</td><td>{"<br>".join(lines)}</td></tr>'
+            f'<td class="{verdict}">{verdict}</td><td>{"<br>".join(lines)}</td></tr>'
         )
     yield "</tbody></table></div>"
 
