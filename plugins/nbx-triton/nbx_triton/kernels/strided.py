@@ -15,8 +15,8 @@ def collapse(shape: Sequence[int], *strides: Sequence[int]) -> tuple[tuple[int, 
     """Describe the same elements, in the same order, with as few axes as every operand allows.
 
     Axes of extent 1 go; neighbours merge where for each operand the outer stride is the inner extent times the inner
-    stride. Returns the shape and then each operand's strides; at least one axis is left, of several of extent 1 the last:
-    code is made for strides that 16 divides or does not, so that one row must look to it as each of many does.
+    stride. Returns the shape and then each operand's strides. At least one axis is left, of several of extent 1 the
+    last: code is made for strides that 16 divides or does not, and one row must look to it as each of many does.
     """
     axes: list[tuple[int, ...]] = []
     for axis in zip(shape, *strides, strict=True):
