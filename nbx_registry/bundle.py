@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 from nbx_registry import jsonfile
 from nbx_registry.errors import FileError
@@ -260,17 +260,6 @@ def _fits(content: bytes, digest: str) -> bool:
     return hashlib.sha256(rest).hexdigest() == digest
 
 
-def write(path: Path, data: Mapping[str, Any]) -> Bundle:
-    """Seal plain data, check it as `read` would, and write it.
-
-    Raises `FileError`, and writes nothing, if it is malformed.
-    """
-    sealed = {**data, "digest": jsonfile.digest(data, path)}
-    found = parse(jsonfile.canonical(sealed), path)
-    jsonfile.write(path, sealed)
-    return found
-
-
 def _record(kernel: str, reader: Reader, reach: Reach) -> Record:
     reader.known(*_RECORD_KEYS)
     verdict = reader.choice("verdict", VERDICTS)
@@ -286,8 +275,11 @@ def _record(kernel: str, reader: Reader, reach: Reach) -> Record:
         passed += outcome == "pass"
         if outcome in ("fail", "error") and not failed:
             failed = f"{case.data['case']}, {case.data['check']}"
+    expected, known = reader.integer("expected"), len({case.data["case"] for case in cases})
     if verdict == "pass" and (failed or not passed):
         reader.refuse("verdict", f"is 'pass', but {'no case passed' if not failed else f'a case failed ({failed})'}")
+    if verdict in ("pass", "built") and known < expected:
+        reader.refuse("verdict", f"is {verdict!r}, but {known} of {expected} cases were run")
     if verdict == "fail" and not failed:
         reader.refuse("verdict", "is 'fail', but no case failed")
     return Record(
@@ -300,7 +292,7 @@ def _record(kernel: str, reader: Reader, reach: Reach) -> Record:
         built=tuple(_built(entry) for entry in reader.objects("built")),
         verdict=verdict,
         cases=len(cases),
-        expected=reader.integer("expected"),
+        expected=expected,
         failed=failed,
     )
 

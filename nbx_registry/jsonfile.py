@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+import threading
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -89,13 +90,16 @@ def digest(data: Mapping[str, Any], path: Path) -> str:
 
 def write(path: Path, data: Mapping[str, Any]) -> None:
     """Write an object, replacing the file as a whole: a reader sees the old one or the new."""
-    import tempfile  # milliseconds to import, and most processes only read
-
     text = json.dumps(data, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    replace(path, (text + "\n").encode())
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Write a file as a whole, its folder too where there is none: a reader sees the old one or the new."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, suffix=".new", delete=False) as stream:
-        stream.write(text + "\n")
-    os.replace(stream.name, path)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
+    unfinished.write_bytes(content)
+    unfinished.replace(path)
 
 
 def is_object(value: Any) -> TypeGuard[dict[str, Any]]:

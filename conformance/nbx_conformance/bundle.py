@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -52,16 +51,8 @@ def put(data: Mapping[str, Any], path: Path) -> Bundle:
     """Seal and write a bundle; return it as it will be read. Raises `FileError`, and writes nothing, for no bundle."""
     content = seal(data)
     found = bundle.parse(content, path)
-    replace(path, content)
+    jsonfile.replace(path, content)
     return found
-
-
-def replace(path: Path, content: bytes) -> None:
-    """Write a file as a whole: a reader sees the old one or the new."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    unfinished.write_bytes(content)
-    unfinished.replace(path)
 
 
 def seal(data: Mapping[str, Any]) -> bytes:

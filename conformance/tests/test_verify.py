@@ -222,7 +222,7 @@ def change(key: str, value: Any) -> Callable[[Data], None]:
 
 
 INCONSISTENT: dict[str, tuple[Callable[[Data], None], str]] = {
-    "fewer-cases": (lambda d: cases_of(d).pop(), "verdict pass, but only 1 of the run's 2 cases are recorded"),
+    "fewer-cases": (lambda d: cases_of(d).pop(), "verdict: is 'pass', but 1 of 2 cases were run"),
     "more-cases": (lambda d: d["kernels"][KERNEL].update(expected=1), "2 cases are recorded, of 1 in the whole run"),
     "size": (change("selection.size", "huge"), "size 'huge' is none of"),
     "no-size": (lambda d: d["selection"].pop("size"), "size None is none of"),
