@@ -11,7 +11,7 @@ import hashlib
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -99,13 +99,13 @@ class Journal:
         self._file = open(unfinished, "wb", buffering=0)  # noqa: SIM115 - it is open as long as the run goes on
         self._write(_head(session))
         for record in session.kept.values():
-            self._write({"at": session.before, "record": asdict(record)})
+            self._write({"at": session.before, "record": record.to_dict()})
         unfinished.replace(path)
 
     def append(self, record: Record) -> None:
         """Add a record. Raises `OSError`."""
         if (record.kernel, record.case) not in self._session.kept:
-            self._write({"at": round(self._session.seconds, 3), "record": asdict(record)})
+            self._write({"at": round(self._session.seconds, 3), "record": record.to_dict()})
 
     def close(self) -> None:
         """Leave it there."""

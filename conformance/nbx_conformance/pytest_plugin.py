@@ -6,7 +6,7 @@ Records travel with pytest's reports, so that a run spread over processes by pyt
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -129,7 +129,7 @@ class Collector:
             report.outcome, report.longrepr = "passed", None
         else:
             report.longrepr = failure(run, item, record)
-        report.user_properties += [(TRIAL, trial), (RECORD, {"record": asdict(record)})]
+        report.user_properties += [(TRIAL, trial), (RECORD, {"record": record.to_dict()})]
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Fail a run that measured nothing about a kernel, and write the bundle, if all was tried."""

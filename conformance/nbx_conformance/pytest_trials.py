@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import faulthandler
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -51,7 +50,7 @@ class Tried:
             record = self._run.run(self._item)
         finally:
             faulthandler.cancel_dump_traceback_later()
-        request.node.user_properties.append((RECORD, {"record": asdict(record)}))
+        request.node.user_properties.append((RECORD, {"record": record.to_dict()}))
         if record.verdict in ("fail", "error"):
             pytest.fail(failure(self._run, self._item, record), pytrace=False)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from typing import Any, cast
 
 from nbx_conformance import plugin_checks
@@ -102,7 +101,7 @@ def summary(session: Session) -> dict[str, Any]:
                 "op": records[0].op,
                 "verdict": verdicts[kernel],
                 **{said: sum(record.verdict == said for record in records) for said in _SAID},
-                "trials": [asdict(r) for r in records if r.verdict in ("fail", "error")],
+                "trials": [r.to_dict() for r in records if r.verdict in ("fail", "error")],
             }
             for kernel, records in session.by_kernel().items()
         },

@@ -88,6 +88,10 @@ class Record:
     looser: float = 1
     """How many times the bound an error could be."""
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data, of which `Record` makes the same record."""
+        return dict(vars(self))
+
 
 def case_table(registry: Registry) -> CaseTable:
     """Return the cases of every op of a registry. An op without is an error when a kernel of it is to be tried."""

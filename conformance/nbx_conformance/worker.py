@@ -14,7 +14,6 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict
 from typing import IO, Any, Final
 
 from nbx_conformance.cases import Size
@@ -167,7 +166,7 @@ def main(setup: str, requests: IO[str], answers: IO[str]) -> None:
         request = json.loads(line)
         kernel = session.registry.catalog.kernel(request["kernel"])
         record = execute(session.site, Item(kernel, cases[request["op"], request["case"]], request["looser"]))
-        print(json.dumps({"record": asdict(record), "lost": session.lost(record)}), file=answers, flush=True)
+        print(json.dumps({"record": record.to_dict(), "lost": session.lost(record)}), file=answers, flush=True)
 
 
 if __name__ == "__main__":
