@@ -25,6 +25,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
@@ -143,7 +144,8 @@ class CaseTable:
         found: dict[str, CaseFile] = {}
         for folder in sorted(set(folders)):
             for file in sorted(folder.glob("*.yml")):
-                loaded = load(file)
+                stamp = file.stat()
+                loaded = _loaded(file, stamp.st_mtime_ns, stamp.st_size)
                 if loaded.op in found:
                     raise DuplicateError(f"{file} and {found[loaded.op].path} both hold the cases of {loaded.op}")
                 found[loaded.op] = loaded
@@ -174,6 +176,12 @@ class CaseTable:
 
 
 _HEAD: Final = frozenset({"op", "batch", "part", "cost", "without", "workloads"})
+
+
+@lru_cache(maxsize=256)
+def _loaded(file: Path, _modified: int, _size: int) -> CaseFile:
+    # A process makes several tables of the same files, which say the same as long as they are the same.
+    return load(file)
 
 
 def load(file: Path) -> CaseFile:
