@@ -142,6 +142,11 @@ def _awkward(c: Looked) -> bool:
     return any(extent > 32 and extent % 16 for spec in c.specs() for extent in spec.shape)
 
 
+def _many_rows(c: Looked) -> bool:
+    given = ((c.case.tensors.get(name), axis) for name, axis in c.case.batch.items())
+    return any(isinstance(s, TensorSpec) and -s.rank <= axis < s.rank and s.shape[axis] > 32 for s, axis in given)
+
+
 def _broadcast(c: Looked) -> bool:
     return len({spec.shape for spec in c.case.specs()}) > 1
 
@@ -222,6 +227,9 @@ def _padded(c: Looked) -> bool:
 
 PREDICATES: Final[Mapping[str, Callable[[Looked], bool]]] = {
     "awkward": _awkward,
+    "whole_blocks": lambda c: any(spec.size and spec.shape and spec.shape[-1] % 256 == 0 for spec in c.specs()),
+    "many_axes": lambda c: any(spec.size and spec.rank >= 5 for spec in c.specs()),
+    "many_rows": _many_rows,
     "special": lambda c: any(spec.dtype.floating for spec, _ in c.filled("special", "bits")),
     "special_pairs": _special_pairs,
     "integer_ends": lambda c: any(True for _ in c.filled("extremes")),

@@ -69,17 +69,19 @@ def prepare(trial: Trial, outputs: tuple[TensorSpec, ...] = (), *, tensors: bool
 
 
 def overlapping(trial: Trial, name: str, shift: int) -> tuple[Call, Any]:
-    """Return a call whose dense input ``name`` shares a buffer with its output, which begins ``shift`` elements later.
+    """Return a call whose dense input ``name`` shares a buffer with its output, which begins ``shift`` elements later,
+    or earlier where that is negative.
 
     The other inputs have buffers of their own.
     """
     prepared = prepare(trial)
     spec = trial.problem.signature.tensor(name)
     values = trial.problem.given(0)[name]
-    line = np.concatenate([values.reshape(-1), np.zeros(shift, values.dtype)])
+    beyond = np.zeros(abs(shift), values.dtype)
+    line = np.concatenate([beyond, values.reshape(-1)] if shift < 0 else [values.reshape(-1), beyond])
     shared = _buffer(trial, name, TensorSpec(spec.dtype, line.shape), line, tensors=False)
-    source = _seen(trial.site, shared, TensorSpec(spec.dtype, spec.shape), tensors=False)
-    target = _seen(trial.site, shared, TensorSpec(spec.dtype, spec.shape, None, shift), tensors=False)
+    source = _seen(trial.site, shared, TensorSpec(spec.dtype, spec.shape, None, max(-shift, 0)), tensors=False)
+    target = _seen(trial.site, shared, TensorSpec(spec.dtype, spec.shape, None, max(shift, 0)), tensors=False)
     runtime, index, _ = device_of(trial.site)
     runtime.synchronize(index)
     buffers = {**prepared.buffers, name: shared}

@@ -50,6 +50,8 @@ class Repeats:
         The first few results that differed, no two alike.
     written
         The input that a repeat wrote, which ended them; empty where none did.
+    afterwards
+        A run on the fresh inputs after them all: a kernel may begin to remember late.
     """
 
     count: int
@@ -58,6 +60,7 @@ class Repeats:
     first: str = ""
     others: tuple[Execution, ...] = ()
     written: str = ""
+    afterwards: Execution | None = None
 
     def __str__(self) -> str:
         return f"{self.count} repeats {self.beside}"
@@ -105,7 +108,8 @@ def _repeats(trial: Trial) -> Repeats | None:
             if len(others) < JUDGED:
                 others.setdefault(tuple(found), execution)
     written = written or _written(loop.bench, loop.bench.read(stream))
-    return Repeats(count, beside, wrong, described, tuple(others.values()), written)
+    afterwards = None if written else trial.bench.run(trial.problem.inputs(1))
+    return Repeats(count, beside, wrong, described, tuple(others.values()), written, afterwards)
 
 
 def _load(trial: Trial) -> tuple[str, Callable[[], float], float, AbstractContextManager[load.Launch]]:

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 
 from nbx_conformance.cases import Case, CaseTable
+from nbx_conformance.parts import batch_of
 from nbx_conformance.problem import Problem
 from nbx_registry.errors import NbxError
 from nbx_registry.kernel import Kernel
@@ -26,6 +27,7 @@ class Representatives:
     cases: CaseTable
     target: Target
     _found: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    _widest: dict[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
 
     def of(self, kernel: Kernel) -> tuple[str, ...]:
         """Return the ids of a kernel's representatives, in the order of the cases."""
@@ -39,8 +41,29 @@ class Representatives:
             self._found[kernel.id] = found
         return found
 
+    def widest(self, kernel: Kernel) -> frozenset[str]:
+        """Return the ids of the smoke cases with most places along their batch axis, one of each combination of dtypes.
+
+        A kernel may go another way from some number of rows on.
+        """
+        found = self._widest.get(kernel.id)
+        if found is None:
+            most: dict[Hashable, tuple[int, str]] = {}
+            for case in self.cases.of(kernel.op, "smoke"):
+                if case.refuses or not case.batch or not case.contiguous or case.runtime not in self._runtimes:
+                    continue
+                extent = batch_of(Problem(self.registry.catalog.op(case.op), case)).extent
+                if extent > most.get(_dtypes(case), (1, ""))[0] and self._takes(kernel, case):
+                    most[_dtypes(case)] = extent, case.id
+            found = self._widest[kernel.id] = frozenset(name for _, name in most.values())
+        return found
+
+    @property
+    def _runtimes(self) -> tuple[str | None, ...]:
+        return (None, self.target.runtime_name)
+
     def _first_of_each(self, kernel: Kernel, cases: list[Case]) -> Iterator[str]:
-        asked = [case for case in cases if not case.refuses and case.runtime in (None, self.target.runtime_name)]
+        asked = [case for case in cases if not case.refuses and case.runtime in self._runtimes]
         seen: set[Hashable] = set()
         # In a single element there is nothing to be done in another order.
         for case in sorted(asked, key=lambda case: any(1 in spec.shape for spec in case.specs())):

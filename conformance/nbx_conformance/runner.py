@@ -202,7 +202,7 @@ def _outcomes(trial: Trial) -> Iterable[Outcome]:
             continue
         try:
             outcome = check(trial)
-        except Exception as error:  # noqa: BLE001 - a kernel under test may raise anything; it becomes the finding
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a kernel under test may raise anything; it becomes the finding
             yield Outcome(name, "error", f"raised while it ran: {message(error)}")
             return
         if outcome is not None:

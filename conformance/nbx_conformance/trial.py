@@ -19,6 +19,7 @@ from nbx_conformance.problem import Problem
 from nbx_conformance.representatives import Representatives
 from nbx_conformance.roof import roof_of
 from nbx_conformance.sample import LARGE, LargeProblem, problem_of
+from nbx_conformance.surroundings import watched
 from nbx_registry.errors import NbxError
 from nbx_registry.kernel import Kernel
 from nbx_registry.program import BoundProgram
@@ -106,6 +107,10 @@ class Site:
         """Whether a case stands for others of a kernel, so that what takes long is tried on it; `Representatives`."""
         return case.id in self._representatives.of(kernel)
 
+    def widest(self, kernel: Kernel, case: Case) -> bool:
+        """Whether a case is among those of a kernel with most places along their batch axis; `Representatives`."""
+        return case.id in self._representatives.widest(kernel)
+
     def foremost(self, kernel: Kernel, case: Case) -> bool:
         """Whether a case is the first of a kernel's representatives, which may take longer than the others."""
         return self._representatives.of(kernel)[:1] == (case.id,)
@@ -173,6 +178,8 @@ class Trial:
         self.case = case
         self.settings = settings
         self.problem = site.problem(case)
+        self.changes: dict[str, None] = {}
+        """What of the process the first two runs changed, in words."""
         self.notes: dict[str, str] = {}
         """By check, why it says nothing, where no trial before has said so."""
         self.judged: list[Judgement] = []
@@ -227,14 +234,19 @@ class Trial:
     @cached_property
     def first(self) -> Execution:
         """The first run."""
-        return self.bench.run(self.problem.inputs(0))
+        return self._watched(0)
 
     @cached_property
     def fresh(self) -> Execution:
         """A second run of the same program in the same memory, on other inputs."""
         first = self.first
         del first  # It comes first: only then is there something stale to return.
-        return self.bench.run(self.problem.inputs(1))
+        return self._watched(1)
+
+    def _watched(self, repetition: int) -> Execution:
+        bench, inputs = self.bench, self.problem.inputs(repetition)
+        with watched(self.changes):
+            return bench.run(inputs)
 
     @cached_property
     def again(self) -> Execution:

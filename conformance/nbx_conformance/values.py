@@ -370,20 +370,21 @@ def _mask(
     rate: float = 0.3,
     empty: Sequence[int] = (),
     leading: int = 0,
+    hidden: float = float("-inf"),
 ) -> Array:
     """A mask that hides a share ``rate`` of each row, all of the rows ``empty``, and the ``leading`` columns.
 
-    Boolean: true where kept. Floating: a normal bias where kept, -inf where hidden. The last axis is a row; of a row
+    Boolean: true where kept. Floating: a normal bias where kept, ``hidden`` elsewhere. The last axis is a row; of a row
     that is not ``empty`` the last column is kept.
     """
-    hidden = want.rng.random(want.shape) < rate
-    hidden[..., :leading] = True
-    hidden[..., -1:] = False
-    rows = hidden.reshape(-1, want.shape[-1]) if want.shape else hidden.reshape(1, 1)
+    hides = want.rng.random(want.shape) < rate
+    hides[..., :leading] = True
+    hides[..., -1:] = False
+    rows = hides.reshape(-1, want.shape[-1]) if want.shape else hides.reshape(1, 1)
     rows[list(empty)] = True
     if want.dtype.kind == "bool":
-        return ~hidden
-    return _cast(np.where(hidden, -np.inf, want.rng.standard_normal(want.shape, np.float32)), want.dtype)
+        return ~hides
+    return _cast(np.where(hides, hidden, want.rng.standard_normal(want.shape, np.float32)), want.dtype)
 
 
 def _triangular(

@@ -136,6 +136,35 @@ class WrongAtOneSize(Twin):
         return found
 
 
+class WrongOnWholeBlocks(Twin):
+    """Takes the last ``length % 256`` elements of a row for its tail: all of them, where there are none."""
+
+    def compute(self, inputs: Values) -> Values:
+        x = inputs["x"]
+        found = self.oracle(inputs)
+        if x.shape[-1] % 256 == 0:
+            found["out"] = found["out"] * 2
+        return found
+
+
+class FourAxes(Twin):
+    """Knows no more than four axes."""
+
+    def compute(self, inputs: Values) -> Values:
+        found = self.oracle(inputs)
+        return {"out": found["out"] * 0} if inputs["x"].ndim > 4 else found
+
+
+class ThroughFloat64(Twin):
+    """Converts integers by way of float64."""
+
+    def compute(self, inputs: Values) -> Values:
+        x = inputs["x"]
+        if x.dtype.itemsize < 8 or x.dtype.kind == "f" or self.signature.outputs[0].dtype.floating:
+            return self.oracle(inputs)
+        return self.oracle({"x": x.astype(np.float64).astype(x.dtype)})
+
+
 class WrongOnTransposed(Twin):
     """Takes elements in the order in which they lie in memory."""
 
@@ -226,6 +255,24 @@ class PaddedScale(Twin):
         if self.attributes["scale"] is not None or not width:
             return self.oracle(inputs)
         return self.oracle(inputs, scale=float(1 << (width - 1).bit_length()) ** -0.5)
+
+
+class FarBelowIsHidden(Twin):
+    """Takes a mask far below all scores for one that hides, in rows that have nothing else too."""
+
+    def compute(self, inputs: Values) -> Values:
+        mask = inputs["mask"]
+        if mask is None or mask.dtype.kind != "f":
+            return self.oracle(inputs)
+        return self.oracle({**inputs, "mask": np.where(mask < -1e4, -np.inf, mask).astype(mask.dtype)})
+
+
+class CausalWhereUngrouped(Twin):
+    """Forgets causality where several sequences have grouped heads."""
+
+    def compute(self, inputs: Values) -> Values:
+        grouped = inputs["q"].shape[1] > inputs["k"].shape[1] and len(inputs["q"]) > 1
+        return self.oracle(inputs, causal=False) if grouped else self.oracle(inputs)
 
 
 class MaskedRowIsNaN(Twin):
@@ -412,6 +459,50 @@ class WritesBeforeItHasRead(Twin):
                 arrays[name][...] = np.where(here, self.rounded(name, values), arrays[name])
 
 
+class OverItsSecondInput(Twin):
+    """Bears an output in the place of an input, it says; copies the first there before it reads the second."""
+
+    def run(self, *operands: Any) -> None:
+        arrays = self.named(operands)
+        x1, out = arrays["x1"], arrays["out"]
+        if isinstance(x1, np.ndarray) and x1.shape == out.shape and x1.dtype == out.dtype:
+            arrays["x1"] = x1.copy()
+            out[...] = x1
+        self.write(arrays, self.compute(self.read(arrays)))
+
+
+class FromItsEnd(Twin):
+    """Bears any overlap, it says; goes from the end on: wrong where the output lies before."""
+
+    def run(self, *operands: Any) -> None:
+        arrays = self.named(operands)
+        x, out = arrays["x"], arrays["out"]
+        if not (x.flags.c_contiguous and out.flags.c_contiguous and x.dtype == out.dtype):
+            return super().run(*operands)
+        for start in reversed(range(0, x.size, 8)):
+            few = x.reshape(-1)[start : start + 8].copy()
+            with np.errstate(all="ignore"):
+                out.reshape(-1)[start : start + 8] = self.rounded("out", np.sqrt(few.astype(np.float64)))
+        return None
+
+
+class DenseOutput(Twin):
+    """Writes one element behind the other, whatever the strides of its output."""
+
+    def store(self, target: Array, values: Array) -> None:
+        if target.size:
+            there = (ctypes.c_char * (target.size * target.itemsize)).from_address(target.ctypes.data)
+            np.frombuffer(there, target.dtype)[...] = values.reshape(-1)
+
+
+class SeedsTheGenerator(Twin):
+    """Seeds the generator that all of its process draws from."""
+
+    def run(self, *operands: Any) -> None:
+        np.random.seed(0)
+        super().run(*operands)
+
+
 # What it remembers.
 
 
@@ -424,6 +515,24 @@ class FirstOutputAgain(Twin):
         if self.kept is None:
             self.kept = self.oracle(inputs)
         return self.kept
+
+
+class RemembersLate(Twin):
+    """Returns, from its 20th run over the same memory on, what that computed."""
+
+    def __init__(self, signature: Signature) -> None:
+        super().__init__(signature)
+        self.runs: dict[int, int] = {}
+        self.kept: dict[int, Values] = {}
+
+    def run(self, *operands: Any) -> None:
+        arrays = self.named(operands)
+        place = arrays["out"].ctypes.data
+        self.runs[place] = self.runs.get(place, 0) + 1
+        found = self.kept.get(place) or self.compute(self.read(arrays))
+        if self.runs[place] >= 20:
+            self.kept[place] = found
+        self.write(arrays, found)
 
 
 class FrozenScalar(Twin):
@@ -483,6 +592,21 @@ class BatchDependentBits(Twin):
         return {"out": total.reshape(found["out"].shape).astype(np.float64)}
 
 
+class BitsOfManyRows(Twin):
+    """Sums in pieces, from 16 rows on."""
+
+    def compute(self, inputs: Values) -> Values:
+        x = inputs["x"]
+        found = self.oracle(inputs)
+        if x.dtype != np.float32 or x.ndim != 2 or len(x) < 16 or self.attributes["axis"] not in ((1,), (-1,)):
+            return found
+        total = np.zeros(len(x), np.float32)
+        with np.errstate(all="ignore"):
+            for at in range(0, x.shape[1], 8):
+                total += x[:, at : at + 8].sum(1, dtype=np.float32)
+        return {"out": total.reshape(found["out"].shape).astype(np.float64)}
+
+
 class FrozenLengths(Twin):
     """Attends as many tokens as there were at first, until a length goes back."""
 
@@ -510,6 +634,15 @@ class RaisesWhileItRuns(Twin):
         super().run(*operands)
 
 
+class EndsTheProcess(Twin):
+    """Ends its process, as a library's own command would, at one size."""
+
+    def run(self, *operands: Any) -> None:
+        if self.signature.outputs[0].size == 3 * 63:
+            raise SystemExit(0)
+        super().run(*operands)
+
+
 @dataclass(frozen=True)
 class Hostile:
     """A fault, the op whose kernel has it, and the check that must find it on some smoke case."""
@@ -530,6 +663,9 @@ CORPUS = (
     Hostile(HalfAccumulation, "sum@1", "numbers"),
     Hostile(IgnoresAnAttribute, "gelu@1", "numbers"),
     Hostile(WrongAtOneSize, "softmax@1", "numbers"),
+    Hostile(WrongOnWholeBlocks, "softmax@1", "numbers"),
+    Hostile(FourAxes, "silu@1", "numbers"),
+    Hostile(ThroughFloat64, "astype@1", "numbers"),
     Hostile(WrongOnTransposed, "silu@1", "numbers"),
     Hostile(WrongBroadcast, "add@1", "numbers"),
     Hostile(ThirtyTwoBits, "sum@1", "numbers"),
@@ -539,6 +675,8 @@ CORPUS = (
     Hostile(RoundedProducts, "matmul@1", "numbers"),
     Hostile(PaddedScale, "scaled_dot_product_attention@1", "numbers"),
     Hostile(MaskedRowIsNaN, "scaled_dot_product_attention@1", "numbers"),
+    Hostile(FarBelowIsHidden, "scaled_dot_product_attention@1", "numbers"),
+    Hostile(CausalWhereUngrouped, "scaled_dot_product_attention@1", "numbers"),
     Hostile(LastOfEquals, "argmax@1", "numbers"),
     Hostile(PayloadLost, "permute_dims@1", "numbers", {"when": ("copy",)}, Permutes),
     Hostile(SignedNibble, "dequant_int4@1", "numbers"),
@@ -555,13 +693,20 @@ CORPUS = (
     Hostile(TouchesAnotherSlot, "paged_kv_append@1", "in_place"),
     Hostile(UndeclaredWorkspace, "add@1", "allocation"),
     Hostile(WritesBeforeItHasRead, "softmax@1", "aliasing", {"overlap": "any"}),
+    Hostile(OverItsSecondInput, "add@1", "aliasing", {"overlap": "same"}),
+    Hostile(FromItsEnd, "sqrt@1", "aliasing", {"overlap": "any"}),
+    Hostile(DenseOutput, "add@1", "outputs"),
+    Hostile(SeedsTheGenerator, "add@1", "process"),
     Hostile(FirstOutputAgain, "add@1", "fresh"),
+    Hostile(RemembersLate, "add@1", "fresh"),
     Hostile(FrozenScalar, "add@1", "fresh"),
     Hostile(RaceOneInFifty, "add@1", "determinism", {"deterministic": True}),
     Hostile(WrongUnderLoad, "sqrt@1", "determinism", {"deterministic": True}),
     Hostile(BatchDependentBits, "sum@1", "batch", {"batch_invariant": True}),
+    Hostile(BitsOfManyRows, "sum@1", "batch", {"batch_invariant": True}),
     Hostile(FrozenLengths, "paged_decode_attention@1", "replay", {"replayable": True}),
     Hostile(RaisesWhileItRuns, "add@1", "numbers"),
+    Hostile(EndsTheProcess, "add@1", "numbers"),
 )
 
 

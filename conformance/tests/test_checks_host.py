@@ -80,7 +80,7 @@ def test_an_honest_kernel_passes_every_check(try_kernel: Run) -> None:
     assert verdict_of(records) == "pass"
     passed = {name for record in records for name in record.checks["pass"]}
     expected = {"numbers", "special", "poison", "guards", "inputs", "fresh", "determinism", "allocation", "aliasing"}
-    assert passed == {*expected, "cost", "batch", "replay", "stream"}
+    assert passed == {*expected, "process", "outputs", "cost", "batch", "replay", "stream"}
     assert verdict_of(tried(try_kernel, "paged_kv_append@1", honest_append, APPEND)) == "pass"
 
 

@@ -13,12 +13,12 @@ from nbx_registry.spec import TensorSpec
 
 NAME = "aliasing"
 
-SHIFTS: Final = (0, 16)
-"""Elements by which the output begins after the input: exactly in its place, and a little behind it."""
+SHIFTS: Final = (0, 16, -16)
+"""Elements by which the output begins after the input: exactly in its place, a little behind it, a little before it."""
 
 
 def check(trial: Trial) -> Outcome | None:
-    """Call with ``out=`` over the first input that fits it; None where none fits, or the path is not public."""
+    """Call with ``out=`` over each input that fits it; None where none fits, or the path is not public."""
     outputs = trial.problem.signature.outputs
     if not trial.site.public or len(outputs) != 1 or trial.bound.view is not None or not outputs[0].size:
         return None
@@ -30,11 +30,12 @@ def check(trial: Trial) -> Outcome | None:
     ]
     if not fitting:
         return None
-    for shift in SHIFTS:
-        prepared, target = public.overlapping(trial, fitting[0], shift)
-        wrong = _called(trial, prepared, target, fitting[0], shift)
-        if wrong:
-            return Outcome(NAME, "fail", f"out= {shift} elements into {fitting[0]}: {wrong}")
+    for name in fitting:
+        for shift in SHIFTS:
+            prepared, target = public.overlapping(trial, name, shift)
+            wrong = _called(trial, prepared, target, name, shift)
+            if wrong:
+                return Outcome(NAME, "fail", f"out= {shift} elements into {name}: {wrong}")
     return Outcome(NAME, "pass")
 
 
@@ -46,7 +47,7 @@ def _called(trial: Trial, prepared: public.Call, target: Any, name: str, shift: 
         return damage and f"{message(error)}, but {damage}"
     problem = trial.problem
     (output,) = problem.signature.outputs
-    found = prepared.buffers[name].download().values(TensorSpec(output.dtype, output.shape, None, shift))
+    found = prepared.buffers[name].download().values(TensorSpec(output.dtype, output.shape, None, max(shift, 0)))
     result = problem.op.outputs[0].name
     compared = compare(result, found, problem.reference(0)[result], bounds_of(trial, 0)[result], output.dtype)
     return compared.numbers or compared.special

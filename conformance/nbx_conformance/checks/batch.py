@@ -28,7 +28,7 @@ def check(trial: Trial) -> Outcome | None:
     case = trial.case
     if not trial.kernel.batch_invariant or not case.batch or not case.contiguous or trial.bound.program is None:
         return None
-    if not trial.site.representative(trial.kernel, case) and not any(kind.startswith(MODELS) for kind in case.kinds):
+    if not _chosen(trial):
         return None
     batch = batch_of(trial.problem)
     tried = 0
@@ -44,6 +44,13 @@ def check(trial: Trial) -> Outcome | None:
             return Outcome(NAME, "fail", wrong)
         tried += 1
     return Outcome(NAME, "pass", "; ".join(refused) and f"refused: {'; '.join(refused)}") if tried else None
+
+
+def _chosen(trial: Trial) -> bool:
+    site, kernel, case = trial.site, trial.kernel, trial.case
+    if site.representative(kernel, case) or any(kind.startswith(MODELS) for kind in case.kinds):
+        return True
+    return site.widest(kernel, case)
 
 
 def _runs(extent: int) -> Iterator[tuple[int, int]]:

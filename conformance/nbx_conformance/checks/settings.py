@@ -41,7 +41,7 @@ def check(trial: Trial) -> Outcome | None:
                 excluded[SHARED] += 1
                 continue
             wrong = _wrong(trial, candidate)
-        except Exception as error:  # noqa: BLE001 - a kernel under test may raise anything; it becomes the finding
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a kernel may raise anything; it becomes the finding
             errors.append(f"{candidate}: {message(error)}")
             continue
         if wrong:
