@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from nbx_conformance import kinds, values
 from nbx_conformance.cases import COSTS, Case, CaseTable
@@ -10,12 +11,23 @@ from nbx_conformance.checks import cost
 from nbx_conformance.parts import batch_of
 from nbx_conformance.problem import Problem
 from nbx_conformance.sample import LARGE, is_wide, problem_of
+from nbx_registry import dtypes
+from nbx_registry.dtypes import DType
 from nbx_registry.errors import FileError, NbxError, SignatureError, nearest
 from nbx_registry.op import Op, Signature
 from nbx_registry.spec import TensorSpec
 
 SMOKE_ELEMENTS = 2**21
 """Largest tensor of a smoke case: they also run interpreted."""
+
+TRIED = (
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float8_e4m3fn"),
+    *("float8_e5m2", "float16", "bfloat16", "float32", "float64", "complex64"),
+)
+"""Dtypes of which each has a case where a contract takes it: those that arrays of all libraries have."""
+
+FEW = 8
+"""Cases of a parameter in which another dtype is tried, the first ones."""
 
 FEW_ELEMENTS = 2**13
 """Up to so many all values are made to see whether a strategy fits; of more, one row."""
@@ -44,14 +56,15 @@ def _of_op(op: Op, cases: Iterable[Case]) -> Iterator[str]:
         yield f"{op.id}: no smoke case is to be computed, so nothing would be measured"
     if not any(case.refuses for case in cases):
         yield f"{op.id}: no case is to be refused"
-    if op.tensors and not any(not case.contiguous for case in computed):
-        yield f"{op.id}: no case has a tensor that is a view"
     if op.tensors and not any(spec.size == 0 for case in computed for spec in case.specs()):
         yield f"{op.id}: no case has a tensor without elements"
     used = {param.name for case in computed for param in op.tensors if param.name in case.tensors}
     for param in op.tensors:
         if param.name not in used:
             yield f"{op.id}: no case gives {param.name!r}"
+        elif all(spec.contiguous for case in computed for spec in _given(case, param.name)):
+            yield f"{op.id}: no case has a view for {param.name!r}"
+    yield from _of_dtypes(op, computed)
     for attribute in op.attributes:
         if not any(attribute.name in case.attributes for case in computed):
             yield f"{op.id}: no case gives the attribute {attribute.name!r}"
@@ -59,6 +72,43 @@ def _of_op(op: Op, cases: Iterable[Case]) -> Iterator[str]:
         without = [case.id for case in computed if field not in case.cost]
         if without:
             yield f"{op.id}: no closed form of {field} in {len(without)} cases, {without[0]} first: give 'cost'"
+
+
+def _given(case: Case, name: str) -> tuple[TensorSpec, ...]:
+    """Return the specs of the arrays that a case gives for a parameter."""
+    given = case.tensors.get(name)
+    return (given,) if isinstance(given, TensorSpec) else given if isinstance(given, tuple) else ()
+
+
+def _of_dtypes(op: Op, computed: Sequence[Case]) -> Iterator[str]:
+    """Yield the dtypes that the contract takes for a parameter, alone or with all that share its dtype, in no case."""
+    for param in op.tensors:
+        own = [case for case in computed if _given(case, param.name)]
+        seen = {spec.dtype for case in own for spec in _given(case, param.name)}
+        others = [dtype for dtype in map(dtypes.get, TRIED) if dtype not in seen]
+        missing = [dtype.name for dtype in others if any(_takes(op, case, param.name, dtype) for case in own[:FEW])]
+        if missing:
+            yield f"{op.id}: the contract takes {param.name} in {', '.join(missing)}, and no case is computed in that"
+
+
+def _takes(op: Op, case: Case, name: str, dtype: DType) -> bool:
+    (own, *_) = _given(case, name)
+    for several in (False, True):
+
+        def in_it(param: str, spec: TensorSpec, several: bool = several) -> TensorSpec:
+            return TensorSpec(dtype, spec.shape) if param == name or (several and spec.dtype is own.dtype) else spec
+
+        tensors = {
+            param: in_it(param, value)
+            if isinstance(value, TensorSpec)
+            else tuple(in_it(param, item) for item in value)
+            if isinstance(value, tuple)
+            else value
+            for param, value in case.tensors.items()
+        }
+        if _signature(op, replace(case, tensors=tensors)) is not None:
+            return True
+    return False
 
 
 def _of_kinds(op: Op, cases: Sequence[Case], without: Mapping[str, str]) -> Iterator[str]:

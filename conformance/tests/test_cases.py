@@ -115,7 +115,9 @@ def twice(x, *, times):
     ("workload", "why"),
     [
         ('{name: a, from: t, tensors: {x: "float32[63]"}}', "no case is to be refused"),
-        ('{name: a, from: t, tensors: {x: "float32[63]"}}', "no case has a tensor that is a view"),
+        ('{name: a, from: t, tensors: {x: "float32[63]"}}', "no case has a view for 'x'"),
+        ('{name: a, from: t, tensors: {x: "float32[63]"}}', "takes x in .*float16, .* no case is computed in that"),
+        ('{name: a, from: t, tensors: {x: "float32[63]"}}', "no case of the kind 'whole_blocks'"),
         ('{name: a, from: t, tensors: {x: "float32[63]"}}', "no case has a tensor without elements"),
         ('{name: a, from: t, tensors: {x: "float32[63]"}}', "no case gives the attribute 'times'"),
         ('{name: a, from: t, size: full, tensors: {x: "float32[63]"}}', "no smoke case is to be computed"),
