@@ -313,7 +313,7 @@ def test_guards_and_inputs_catch_a_write_of_the_very_byte_that_a_band_holds(try_
         behind(out, out.size).view(np.uint8)[...] = byte
         behind(x2, x2.size).view(np.uint8)[...] = byte
 
-    assert flagged(tried(try_kernel, "add@1", writes, ("awkward-f32-N63",))) == {"guards", "inputs"}
+    assert flagged(tried(try_kernel, "add@1", writes, ("awkward-f32-N63",))) == {"guards", "inputs", "outputs"}
 
 
 def test_determinism_catches_bits_that_differ_once_and_never_again(try_kernel: Run) -> None:
