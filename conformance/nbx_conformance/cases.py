@@ -147,7 +147,10 @@ class CaseTable:
                 stamp = file.stat()
                 loaded = _loaded(file, stamp.st_mtime_ns, stamp.st_size)
                 if loaded.op in found:
-                    raise DuplicateError(f"{file} and {found[loaded.op].path} both hold the cases of {loaded.op}")
+                    raise DuplicateError(
+                        f"{file} and {found[loaded.op].path} both hold the cases of {loaded.op}, which come"
+                        f" with the op: remove those of the other plugin, or block it (NBX_BLOCK)"
+                    )
                 found[loaded.op] = loaded
         self.files = [file.path for file in found.values()]
         self._found = found

@@ -18,7 +18,7 @@ from nbx_conformance.trial import Outcome, Site
 from nbx_conformance.waivers import Waivers
 from nbx_conformance.worker import Worker
 from nbx_registry import digest
-from nbx_registry.errors import NbxError, UnknownName
+from nbx_registry.errors import FileError, NbxError, UnknownName
 from nbx_registry.registry import Registry
 
 
@@ -98,12 +98,18 @@ class Session:
         """Every trial, those of other shards too."""
         found = runner.items(self.site, self.selection)
         # What is tried is the code as it is now, whatever becomes of the files before the bundle is written.
-        self.digests = {
-            item.kernel.id: digest.source_digest(item.kernel.bind)
-            for item in found
-            if isinstance(item.kernel.bind, str)
-        }
+        kernels = {item.kernel.id: item.kernel.bind for item in found}
+        self.digests = {name: self._digest(name, bind) for name, bind in kernels.items() if isinstance(bind, str)}
         return found
+
+    def _digest(self, kernel: str, bind: str) -> str:
+        try:
+            return digest.source_digest(bind)
+        except UnknownName as error:
+            owner = self.registry.catalog.owners[kernel]
+            raise FileError(
+                f"kernel {kernel} has no code: {error}; correct it in {owner}, or go on without it: NBX_BLOCK={kernel}"
+            ) from error
 
     @cached_property
     def items(self) -> Sequence[Item]:

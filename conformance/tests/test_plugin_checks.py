@@ -24,6 +24,7 @@ from nbx_conformance.plugin_checks.subject import Subject
 from nbx_conformance.report import plugins
 from nbx_conformance.session import Session
 from nbx_conformance.trial import Outcome
+from nbx_registry.errors import FileError
 from nbx_registry.hookspecs import hookimpl
 from nbx_registry.kernel import Kernel
 from nbx_registry.op import op
@@ -41,6 +42,9 @@ def nbx_register_kernels():
     return [Kernel(id="nbx-probe/add/x", op="add@1", backend="numpy", runtimes=("host",),
                    bind="nbx_probe.kernels:bind", doc="One line.")]
 """
+
+
+HOST_EVIDENCE = Path(nbx.__file__).parent / "host" / "evidence"
 
 
 class Probe:
@@ -61,10 +65,13 @@ class Probe:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(textwrap.dedent(text), "utf-8")
 
-    def looked(self, check: str) -> Outcome | None:
-        # What a test before imported under this name is another package.
+    def forget(self) -> None:
+        """Let it be imported anew: what a test before imported under this name is another package."""
         for name in [name for name in sys.modules if name.partition(".")[0] == "nbx_probe"]:
             del sys.modules[name]
+
+    def looked(self, check: str) -> Outcome | None:
+        self.forget()
         registry = nbx.load()
         plugin = registry.plugins["nbx-probe"]
         return PLUGIN_CHECKS[check](Subject(plugin, registry, runner.case_table(registry)))
@@ -132,6 +139,11 @@ def test_what_is_imported_where_a_kernel_is_bound_is_not_loaded(probe: Probe) ->
 def test_a_plugin_that_loads_only_beside_others_is_told(probe: Probe) -> None:
     probe.write("plugin.py", PLUGIN.format(imports="import sys\nassert 'nbx_conformance' in sys.modules"))
     assert "importing nbx_probe.plugin raised AssertionError" in failed(probe.looked("light_import"))
+
+
+def test_a_plugin_that_prints_is_told(probe: Probe) -> None:
+    probe.write("plugin.py", PLUGIN.format(imports="print('hello')"))
+    assert failed(probe.looked("light_import")).startswith("loading nbx_probe.plugin prints 'hello'")
 
 
 def test_a_plugin_that_ends_the_process_is_told(probe: Probe) -> None:
@@ -328,7 +340,24 @@ def test_files_of_waivers_and_advisories_are_read(tmp_path: Path) -> None:
     assert looked("advisories", made(kernels=[])) is None
 
 
+def test_bundles_are_about_kernels_of_their_own_plugin(tmp_path: Path) -> None:
+    assert looked("evidence", made()) is None
+    (tmp_path / "bad.json").write_text("garbage")
+    assert "bad.json:1: not JSON" in failed(looked("evidence", made(evidence=[tmp_path])))
+    (tmp_path / "bad.json").write_bytes((HOST_EVIDENCE / "host-cpu.json").read_bytes())
+    registry = nbx.load(plugins=[made(evidence=[tmp_path])])
+    outcome = PLUGIN_CHECKS["evidence"](Subject(registry.plugins["made"], registry, CaseTable([])))
+    assert "bad.json is about kernels of nbx-host" in failed(outcome)
+
+
 # In a run.
+
+
+def test_a_kernel_without_code_is_named_with_the_way_out(probe: Probe) -> None:
+    probe.write("plugin.py", PLUGIN.format(imports="").replace("kernels:bind", "kernels:lost"))
+    probe.forget()
+    with pytest.raises(FileError, match=r"kernel nbx-probe/add/x has no code: .*NBX_BLOCK=nbx-probe/add/x"):
+        _ = Session(Options(device="cpu", plugins=("nbx-probe",))).items
 
 
 def chosen(**options: Any) -> set[str]:

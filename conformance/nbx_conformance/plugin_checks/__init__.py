@@ -10,6 +10,7 @@ from nbx_conformance.plugin_checks import (
     advisories,
     cases,
     docs,
+    evidence,
     ids,
     light_import,
     no_torch,
@@ -28,7 +29,7 @@ Check = Callable[[Subject], "Outcome | None"]
 
 PLUGIN_CHECKS: Final[dict[str, Check]] = {
     module.NAME: module.check
-    for module in (light_import, no_torch, ids, references, overlays, cases, docs, waivers, advisories)
+    for module in (light_import, no_torch, ids, references, overlays, cases, docs, evidence, waivers, advisories)
 }
 
 

@@ -56,15 +56,19 @@ def check(subject: Subject) -> Outcome | None:
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         return Outcome(NAME, "fail", f"a fresh process that loads {plugin.name} ends with {done.returncode}: {last}")
-    found = json.loads(done.stdout.splitlines()[-1])
+    *printed, last = done.stdout.splitlines()
+    found = json.loads(last)
     if found["wrong"]:
         return Outcome(NAME, "fail", f"in a fresh process: {found['wrong']}")
     tops = {name.partition(".")[0] for name in found["modules"]} - {subject.top}
     loaded = sorted(tops & (HEAVY | _toolkits(subject)))
-    if not loaded:
-        return Outcome(NAME, "pass")
-    why = f"loading {plugin.module} imports {told(loaded, 8)}; import it where a kernel is bound"
-    return Outcome(NAME, "fail", why)
+    wrong: list[str] = []
+    if loaded:
+        wrong.append(f"loading {plugin.module} imports {told(loaded, 8)}; import it where a kernel is bound")
+    if printed:
+        # It comes between the lines of commands whose output others read.
+        wrong.append(f"loading {plugin.module} prints {printed[0][:80]!r}; log it, or say it when asked")
+    return Outcome(NAME, "fail" if wrong else "pass", told(wrong))
 
 
 def _toolkits(subject: Subject) -> set[str]:
