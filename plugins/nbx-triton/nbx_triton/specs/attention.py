@@ -34,7 +34,13 @@ KERNELS = (
         "decode_attention@1",
         "split",
         "decode_attention:bind",
-        when=(f"q.dtype in {HALVES}", f"k.dtype in {HALVES}", "D <= 256", "Dv <= 256"),
+        when=(
+            f"q.dtype in {HALVES}",
+            f"k.dtype in {HALVES}",
+            "bias.dtype in (None, float16, bfloat16, float32, float64)",
+            "D <= 256",
+            "Dv <= 256",
+        ),
         key=(
             "q.dtype",
             "q.shape",
