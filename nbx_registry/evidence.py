@@ -333,12 +333,14 @@ def _order(found: _Found) -> tuple[object, ...]:
 
 
 def _latest(current: Iterable[_Found]) -> list[_Found]:
-    """Return the latest record of each place, the latest first."""
+    """Return the latest record of each place, the latest first; what was not run whole takes nothing back."""
     places: dict[tuple[object, ...], _Found] = {}
     for found in sorted(current, key=_order):
         bundle, record = found
         versions = (record.toolkit, bundle.suite, *sorted(bundle.versions.items()))
-        places[(bundle.reach, bundle.via, bundle.evidence_class, bundle.runtime, *versions)] = found
+        place = (bundle.reach, bundle.via, bundle.evidence_class, bundle.runtime, *versions)
+        if record.verdict != "incomplete" or place not in places:
+            places[place] = found
     return sorted(places.values(), key=_order, reverse=True)
 
 

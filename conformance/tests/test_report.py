@@ -34,6 +34,8 @@ def add(verdict: str = "pass", **entry: object) -> dict[str, object]:
         ([({}, "pass"), (ELSEWHERE, "fail")], "failed"),
         ([({}, "fail"), ({"created": "2026-12-01T06:00:00+00:00"}, "pass")], "here"),
         ([({}, "pass"), ({"created": "2026-12-01T06:00:00+00:00"}, "fail")], "failed"),
+        ([({}, "fail"), ({"created": "2026-12-01T06:00:00+00:00"}, "incomplete")], "failed"),
+        ([({}, "pass"), ({"created": "2026-12-01T06:00:00+00:00"}, "incomplete")], "here"),
     ],
 )
 def test_the_state_of_a_kernel_is_what_its_latest_bundles_come_to(tmp_path: Path, bundles, state) -> None:

@@ -509,6 +509,14 @@ def test_a_changed_byte_never_opens_a_gate(tmp_path_factory, data):
         assert store.bundles()[0].digest == jsonfile.digest(content(), path)
 
 
+@pytest.mark.parametrize(("whole", "opens"), [("pass", True), ("fail", False)])
+def test_a_later_run_of_some_cases_takes_nothing_back(folder, whole, opens):
+    part = content({KERNEL.id: record(verdict="incomplete", expected=2)}, created="2026-12-01T06:00:00+00:00")
+    store = folder(content({KERNEL.id: record(verdict=whole, cases=[{**CASE, "verdict": whole}])}), part)
+    assert (level(store).level == "here") is opens
+    assert opens or level(store).where == "failed here: awkward, numbers"
+
+
 def test_a_verdict_over_fewer_cases_than_the_run_had_is_refused(folder, tmp_path):
     folder(content({KERNEL.id: record(expected=2)}))
     (problem,) = EvidenceStore([tmp_path]).check()
