@@ -7,7 +7,8 @@ The commands of a page run in order with one folder of the user's, into which a 
 the path of a device file: ``# acme/one.yml``.
 
 `WALKED` is followed as its reader does, in a shell: any command is run, and a block whose first line is a path
-(``# nbx-acme/pyproject.toml``) must stand in that file, or becomes it.
+(``# nbx-acme/pyproject.toml``), or whose title is one where it can hold no comment (``json title="..."``), must stand in
+that file, or becomes it.
 """
 
 import doctest
@@ -44,6 +45,7 @@ _FENCE = re.compile(r"^```(?P<info>[^\n]*)\n(?P<body>.*?)^```\s*$", re.MULTILINE
 _EXITS = re.compile(r"\s+# exits (\d+)\s*$")
 _DEVICE_FILE = re.compile(r"# ([a-z0-9-]+/[a-z0-9.-]+\.yml)\n")
 _FILE = re.compile(r"# (nbx-acme/\S+?)(, at its end)?\n(?P<body>.*)", re.DOTALL)
+_TITLE = re.compile(r'title="(nbx-acme/[^\s"]+)"')
 _LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")
 
 
@@ -60,6 +62,22 @@ def blocks(page: Path) -> Iterator[Block]:
     for match in _FENCE.finditer(text):
         language, _, options = match["info"].strip().partition(" ")
         yield Block(language, options.strip(), match["body"], text.count("\n", 0, match.start("body")))
+
+
+@dataclass(frozen=True)
+class File:
+    path: str
+    body: str
+    at_its_end: bool = False
+
+
+def file_of(block: Block) -> File | None:
+    """The file that a block of `WALKED` stands in; None where it says none."""
+    if title := _TITLE.fullmatch(block.options):
+        return File(title[1], block.body)
+    if found := _FILE.match(block.body):
+        return File(found[1], found["body"], at_its_end=bool(found[2]))
+    return None
 
 
 def why_not(block: Block) -> str | None:
@@ -194,14 +212,14 @@ def test_the_page_on_writing_a_plugin_writes_one(
                 ran = shell(command)
                 assert ran.returncode == code, f"{where}: {command}\n{ran.stdout}"
                 check_output(command, output, ran.stdout)
-        elif file := _FILE.match(block.body):
-            path = tmp_path / "work" / file[1]
-            if file[2]:
-                path.write_text(path.read_text("utf-8") + file["body"], "utf-8")
+        elif file := file_of(block):
+            path = tmp_path / "work" / file.path
+            if file.at_its_end:
+                path.write_text(path.read_text("utf-8") + file.body, "utf-8")
             elif path.exists():
-                assert file["body"] in path.read_text("utf-8"), f"{where}: {file[1]} is otherwise"
+                assert file.body in path.read_text("utf-8"), f"{where}: {file.path} is otherwise"
             else:
-                path.write_text(file["body"], "utf-8")
+                path.write_text(file.body, "utf-8")
         else:
             assert block.language == "python", f"{where}: a block that nothing executes"
             ran = shell([str(tmp_path / "venv" / "bin" / "python"), "-W", "error", "-c", block.body])
