@@ -133,6 +133,7 @@ def parse(content: bytes, path: Path) -> Bundle:
             "digest", "does not fit the content: the file was changed after it was written; run the suite again"
         )
     kernels = root.object("kernels")
+    kernels.named()
     records = {kernel: _record(kernel, kernels.object(kernel), head.reach) for kernel in kernels.data}
     return replace(head, records=records)
 
@@ -227,7 +228,7 @@ def _head(root: Reader) -> Bundle:
     if reach == "here" and not handles:
         device.refuse("handles", "is empty; what was checked here was checked on a device")
     root.object("selection")
-    root.object("plugins")
+    root.object("plugins").named()
     root.objects("waivers")
     signature = None
     if "signature" in root.data:
@@ -307,6 +308,8 @@ def _case(reader: Reader) -> str:
         and type(data.get("check")) is str
         and data["case"]
         and data["check"]
+        and data["case"].isprintable()
+        and data["check"].isprintable()
     ):
         return data["verdict"]
     reader.known(*_CASE_KEYS)

@@ -17,6 +17,9 @@ from nbx_registry.errors import FileError, nearest
 MAX_BYTES = 64 * 2**20
 """Largest file read, in bytes."""
 
+_INTEGERS = range(-(2**63), 2**64)
+"""What integers may be: those of 64 bits, with a sign or without."""
+
 
 def read(path: Path) -> bytes:
     """Return a file's bytes. Raises `FileError`."""
@@ -31,7 +34,7 @@ def read(path: Path) -> bytes:
 
 
 def parse(content: bytes, path: Path) -> dict[str, Any]:
-    """Parse JSON whose root is an object: no key twice, no NaN or infinity.
+    """Parse JSON whose root is an object: no key twice, no NaN or infinity, no integer beyond 64 bits.
 
     Raises
     ------
@@ -89,17 +92,47 @@ def digest(data: Mapping[str, Any], path: Path) -> str:
 
 
 def write(path: Path, data: Mapping[str, Any]) -> None:
-    """Write an object, replacing the file as a whole: a reader sees the old one or the new."""
+    """Write an object as `replace` does. Raises `FileError`."""
     text = json.dumps(data, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
     replace(path, (text + "\n").encode())
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Write a file as a whole, its folder too where there is none: a reader sees the old one or the new."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
-    unfinished.write_bytes(content)
-    unfinished.replace(path)
+    """Write a file as a whole, its folder too where there is none: a reader sees the old one or the new.
+
+    Behind a link the file that it leads to is written. Raises `FileError` where that cannot be: what is there already
+    (a device, a pipe, a folder) is left as it is.
+    """
+    unwritable = obstacle(path)
+    if unwritable:
+        raise FileError(f"{path}: {unwritable}")
+    target = Path(os.path.realpath(path))
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}-{threading.get_ident()}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            unfinished.write_bytes(content)
+            unfinished.replace(target)
+        except OSError:
+            unfinished.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise FileError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def obstacle(path: Path) -> str:
+    """Return why no file can be written there, as far as can be told without writing; empty where nothing is known."""
+    if not path.name:
+        return f"{str(path)!r} names no file"
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        return f"is {'a folder' if target.is_dir() else 'no regular file'}; name another file"
+    folder = next((folder for folder in target.parents if folder.exists()), target)
+    if not folder.is_dir():
+        return f"cannot be written: {folder} is no folder; name another file"
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return f"cannot be written: nothing may be written into {folder}; name another file"
+    return ""
 
 
 def is_object(value: Any) -> TypeGuard[dict[str, Any]]:
@@ -125,15 +158,22 @@ class Reader:
             if name not in names:
                 self.refuse(name, f"unknown key{nearest(name, names) or '; known are ' + ', '.join(names)}")
 
+    def named(self) -> None:
+        """Refuse keys that a line of text cannot show."""
+        for name in self.data:
+            self._shown_as_written(name, name)
+
     def refuse(self, name: str, problem: str) -> NoReturn:
         """Raise the error for a key."""
-        raise FileError(f"{self.path}: {self.key(name)}: {problem}")
+        key = self.key(name)
+        raise FileError(f"{self.path}: {key if key.isprintable() else repr(key)}: {problem}")
 
     def string(self, name: str) -> str:
-        """Return a string that is not empty."""
+        """Return a string that is not empty, of characters that a line of text can show."""
         value = self._given(name)
         if not isinstance(value, str) or not value:
             self.refuse(name, f"is {_kind(value)}; it must be a string")
+        self._shown_as_written(name, value)
         return value
 
     def optional_string(self, name: str) -> str | None:
@@ -178,6 +218,7 @@ class Reader:
     def strings(self, name: str) -> dict[str, str]:
         """Return an object of strings."""
         inner = self.object(name)
+        inner.named()
         return {key: inner.string(key) for key in inner.data}
 
     def names(self, name: str) -> list[str]:
@@ -185,6 +226,8 @@ class Reader:
         value = self._given(name)
         if not isinstance(value, list) or not all(isinstance(item, str) for item in cast("list[object]", value)):
             self.refuse(name, f"is {_kind(cast('object', value))}; it must be a list of strings")
+        for item in cast("list[str]", value):
+            self._shown_as_written(name, item)
         return cast("list[str]", value)
 
     def objects(self, name: str) -> list[Reader]:
@@ -199,6 +242,11 @@ class Reader:
                 self.refuse(f"{name}[{index}]", f"is {_kind(item)}; it must be an object")
             found.append(Reader(self.path, item, f"{where}[{index}]"))
         return found
+
+    def _shown_as_written(self, name: str, text: str) -> None:
+        # A name with an escape sequence, a newline or a change of direction in it would forge what a person reads.
+        if not text.isprintable():
+            self.refuse(name, f"{text[:80]!r} holds characters that no line of text shows")
 
     def _given(self, name: str) -> Any:
         if name not in self.data:
@@ -219,7 +267,14 @@ def _constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is no JSON number")
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
+def _integer(text: str) -> int:
+    # Short ones first: to read a very long one takes long.
+    if len(text) > 20 or int(text) not in _INTEGERS:
+        raise ValueError(f"{text[:20]}{'...' if len(text) > 20 else ''} is no integer of 64 bits")
+    return int(text)
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant, parse_int=_integer)
 
 
 def _kind(value: object) -> str:

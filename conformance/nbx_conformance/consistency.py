@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from fnmatch import fnmatchcase
 from typing import Any, Final, cast
 
-from nbx_conformance import checks
+from nbx_conformance import checks, plugin_checks, shape
+from nbx_conformance.bundle import DISTRIBUTION
 from nbx_conformance.cases import SIZES
 from nbx_conformance.checks import built, refusals
-from nbx_conformance.plugin_checks import PLUGIN_CHECKS
 from nbx_registry.bundle import Bundle
 from nbx_registry.kernel import Kernel
 from nbx_registry.op import Op
@@ -23,6 +21,8 @@ Data = Mapping[str, Any]
 def of_file(data: Data, found: Bundle) -> Iterator[str]:
     """Yield what does not fit in everything but the kernels' own records."""
     yield from _selection(data)
+    yield from _route(found)
+    yield from _versions(found)
     yield from _handles(data, found)
     yield from _plugins(data)
     yield from _waivers(data, found)
@@ -37,7 +37,7 @@ def of_kernel(
     passed: set[str] = set()
     for case in entry["cases"]:
         where = f"case {case['case']}"
-        yield from (f"{where}: {problem}" for problem in _types(case))
+        yield from (f"{where}: {problem}" for problem in shape.of_case(case))
         names = case["check"].split(" ")
         for name in names:
             if name not in checks.NAMES:
@@ -109,7 +109,7 @@ def _measured(entry: Data, waivers: Sequence[Data]) -> Iterator[str]:
             if verdicts.get("cold") == "pass":
                 yield f"case {name}: cold passed, but no time is recorded"
             continue
-        seconds, least, sets = _number(cold, "seconds"), _number(cold, "least_s"), _number(cold, "sets")
+        seconds, least, sets = shape.number(cold, "seconds"), shape.number(cold, "least_s"), shape.number(cold, "sets")
         if seconds is None or least is None or sets is None or sets < 1:
             yield f"case {name}: cold must hold seconds, least_s and sets"
         elif "cold" not in verdicts:
@@ -121,7 +121,7 @@ def _measured(entry: Data, waivers: Sequence[Data]) -> Iterator[str]:
 def _share(entries: Sequence[Data], verdicts: Mapping[str, str], waivers: Sequence[Data]) -> Iterator[str]:
     """Yield how the error of a case is not what its verdict needs."""
     profile: object = next((case["profile"] for case in entries if "profile" in case), None)
-    share = _number(profile, "share") or 0.0
+    share = shape.number(profile, "share") or 0.0
     if verdicts.get("numbers") == "pass":
         if not any("output_digest" in case for case in entries):
             yield "numbers passed, but no digest of the output is recorded"
@@ -129,7 +129,7 @@ def _share(entries: Sequence[Data], verdicts: Mapping[str, str], waivers: Sequen
             yield f"numbers passed, but the error is {share:g} times what the contract allows"
     for case in entries:
         if "numbers" in case["check"].split(" ") and "waiver" in case:
-            allowed = next((_number(w, "share") for w in waivers if w.get("id") == case["waiver"]), None)
+            allowed = next((shape.number(w, "share") for w in waivers if w.get("id") == case["waiver"]), None)
             if allowed is not None and not 1 < share <= allowed:
                 yield f"is waived by {case['waiver']} up to {allowed:g} times the bound; the error takes {share:g}"
 
@@ -145,7 +145,7 @@ def _selection(data: Data) -> Iterator[str]:
     if selection.get("size") not in SIZES:
         yield f"selection: size {selection.get('size')!r} is none of {', '.join(SIZES)}"
     for name in ("plugins", "ops", "kernels"):
-        if not _strings(selection.get(name)):
+        if not shape.strings(selection.get(name)):
             yield f"selection: {name} must be a list of strings"
             return
     ops, kernels = selection["ops"], selection["kernels"]
@@ -166,19 +166,44 @@ def _is_shards(shards: object) -> bool:
         return False
     content = cast("dict[str, object]", shards)
     of, parts = content.get("of"), content.get("parts")
-    if content.keys() != {"of", "parts"} or not _is_count(of) or not isinstance(parts, list):
+    if content.keys() != {"of", "parts"} or not shape.is_count(of) or not isinstance(parts, list):
         return False
     numbers = cast("list[object]", parts)
     return (
         bool(numbers)
-        and all(_is_count(part) for part in numbers)
+        and all(shape.is_count(part) for part in numbers)
         and numbers == sorted({part for part in cast("list[int]", numbers) if 1 <= part <= cast("int", of)})
     )
 
 
+_REACHES: Final = {"device": "here", "build": "built"}
+"""How far a route goes; any other is an emulator, and goes elsewhere."""
+
+
+def _route(found: Bundle) -> Iterator[str]:
+    reach = _REACHES.get(found.via, "elsewhere")
+    if found.reach != reach:
+        yield f"reach: is {found.reach}, yet the route {found.via} is one to {reach}"
+
+
+def _versions(found: Bundle) -> Iterator[str]:
+    """Yield which versions are given twice, and differ."""
+    suite = found.distributions.get(DISTRIBUTION)
+    if suite is not None and suite != found.suite:
+        yield f"suite: its version is {found.suite}, of which {suite} was installed"
+    for kernel, record in found.records.items():
+        name, _, version = (record.toolkit or "").rpartition(" ")
+        other = found.distributions.get(name)
+        if other is not None and version != other:
+            yield f"{kernel}: its toolkit is {record.toolkit}, of which {other} was installed"
+
+
 def _handles(data: Data, found: Bundle) -> Iterator[str]:
     named = {
-        case["handle"] for entry in data["kernels"].values() for case in entry["cases"] if _is_text(case.get("handle"))
+        case["handle"]
+        for entry in data["kernels"].values()
+        for case in entry["cases"]
+        if shape.is_text(case.get("handle"))
     }
     stated = set(found.handles)
     if unstated := sorted(named - stated):
@@ -192,43 +217,38 @@ def _handles(data: Data, found: Bundle) -> Iterator[str]:
 def _plugins(data: Data) -> Iterator[str]:
     for name, entry in data["plugins"].items():
         where = f"plugin {name}"
-        if not isinstance(entry, dict) or not isinstance(cast("Data", entry).get("checks"), list):
-            yield f"{where}: must hold its checks"
+        if problems := list(shape.of_plugin(entry)):
+            yield from (f"{where}: {problem}" for problem in problems)
             continue
-        plugin = cast("Data", entry)
-        said = cast("list[Any]", plugin["checks"])
-        if not said or not all(isinstance(c, dict) and _is_text(cast("Data", c).get("check")) for c in said):
-            yield f"{where}: each of its checks must have a name, and there must be some"
-            continue
+        said = entry["checks"]
         names = [check["check"] for check in said]
-        yield from (f"{where}: {name!r} is no check of the suite" for name in names if name not in PLUGIN_CHECKS)
+        yield from (
+            f"{where}: {name!r} is no check of the suite" for name in names if name not in plugin_checks.PLUGIN_CHECKS
+        )
         if len(set(names)) < len(names):
             yield f"{where}: a check is recorded twice"
+        if data["selection"].get("keyword") is None and (missing := sorted(plugin_checks.ALWAYS - set(names))):
+            yield f"{where}: {', '.join(missing)} is missing of its checks"
         for check in said:
-            if check.get("verdict") not in ("pass", "fail"):
-                yield f"{where}: the check {check['check']} has the verdict {check.get('verdict')!r}, not pass or fail"
-            elif check["verdict"] == "fail":
+            if check["verdict"] == "fail":
                 yield f"{where}: {check['check']} failed: {check.get('reason', 'without a reason')}"
         verdict = "fail" if any(check.get("verdict") != "pass" for check in said) else "pass"
-        if plugin.get("verdict") != verdict:
-            yield f"{where}: verdict {plugin.get('verdict')!r}, but its checks come to {verdict!r}"
-        distribution = str(plugin.get("distribution"))
+        if entry.get("verdict") != verdict:
+            yield f"{where}: verdict {entry.get('verdict')!r}, but its checks come to {verdict!r}"
+        distribution = str(entry.get("distribution"))
         other = data["distributions"].get(distribution)
-        if other is not None and plugin.get("version") != other:
-            yield f"{where}: version {plugin.get('version')!r} of {distribution}, of which {other} was installed"
-
-
-_WAIVER: Final = ("id", "kernel", "case", "check", "device", "reason", "link", "expires")
+        if other is not None and entry.get("version") != other:
+            yield f"{where}: version {entry.get('version')!r} of {distribution}, of which {other} was installed"
 
 
 def _waivers(data: Data, found: Bundle) -> Iterator[str]:
     used = [case.get("waiver") for entry in data["kernels"].values() for case in entry["cases"]]
     seen: set[str] = set()
     for waiver in data["waivers"]:
-        identifier = waiver.get("id")
-        if absent := [key for key in _WAIVER if not _is_text(waiver.get(key))]:
-            yield f"waiver {identifier!r} lacks {', '.join(absent)}"
+        if problems := list(shape.of_waiver(waiver)):
+            yield from problems
             continue
+        identifier = waiver["id"]
         if identifier in seen:
             yield f"waiver {identifier} is listed twice"
         seen.add(identifier)
@@ -257,55 +277,6 @@ def _waived(identifier: str, case: Data, names: Sequence[str], data: Data) -> It
     for name in names:
         if name not in str(waiver.get("check")).split(" "):
             yield f"is waived by {case['waiver']}, which is for the check {waiver.get('check')}, not for {name}"
-
-
-def _types(case: Data) -> Iterator[str]:
-    for key, fits, what in _FIELDS:
-        if key in case and not fits(case[key]):
-            yield f"{key} is {str(case[key])[:40]!r}; it must be {what}"
-    if "seed" not in case:
-        yield "has no seed"
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and bool(value)
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _is_amount(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
-
-
-def _is_object(value: object) -> bool:
-    return isinstance(value, dict)
-
-
-def _is_output(value: object) -> bool:
-    return isinstance(value, str) and re.fullmatch("[0-9a-f]{16}", value) is not None
-
-
-_FIELDS: Final[Sequence[tuple[str, Callable[[object], bool], str]]] = (
-    ("seed", _is_count, "an integer, zero or more"),
-    ("seconds", _is_amount, "a number, zero or more"),
-    ("output_digest", _is_output, "16 hexadecimal digits"),
-    ("reason", _is_text, "a string"),
-    ("handle", _is_text, "a string"),
-    ("waiver", _is_text, "a string"),
-    ("profile", _is_object, "an object"),
-    ("cold", _is_object, "an object"),
-)
-
-
-def _number(content: object, key: str) -> float | None:
-    value = cast("Data", content).get(key) if isinstance(content, dict) else None
-    return value if _is_amount(value) else None
-
-
-def _strings(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in cast("list[object]", value))
 
 
 def _date(text: str) -> date | None:

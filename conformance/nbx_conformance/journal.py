@@ -65,8 +65,9 @@ def keep(path: Path, session: Session) -> Kept:
     now = jsonfile.parse(jsonfile.canonical(_head(session)), path)
     found = difference({key: head.get(key) for key in _RUN}, {key: now[key] for key in _RUN})
     if found is not None:
+        facts = f"the facts of {now['device']['id']} changed since: " if found.key == "device.digest" else ""
         raise FileError(
-            f"{path} is the journal of another run: {found.key} was {found.first} and is {found.second}; "
+            f"{path} is the journal of another run: {facts}{found.key} was {found.first} and is {found.second}; "
             "leave out --resume to begin anew, or name another file with --out"
         )
     known = cast("dict[str, Any]", head["kernels"])
@@ -89,7 +90,10 @@ class Journal:
     """A journal that is being written."""
 
     def __init__(self, path: Path, session: Session) -> None:
-        """Begin one that holds what the session keeps, in the place of the one that is there. Raises `OSError`."""
+        """Begin one that holds what the session keeps, in the place of the one that is there.
+
+        Raises `OSError`, and leaves what is there.
+        """
         self.path = path
         self._session = session
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -97,10 +101,15 @@ class Journal:
         unfinished = path.with_name(f".{path.name}.{os.getpid()}")
         # Every line goes out at once, in one piece.
         self._file = open(unfinished, "wb", buffering=0)  # noqa: SIM115 - it is open as long as the run goes on
-        self._write(_head(session))
-        for record in session.kept.values():
-            self._write({"at": session.before, "record": record.to_dict()})
-        unfinished.replace(path)
+        try:
+            self._write(_head(session))
+            for record in session.kept.values():
+                self._write({"at": session.before, "record": record.to_dict()})
+            unfinished.replace(path)
+        except OSError:
+            self._file.close()
+            unfinished.unlink(missing_ok=True)
+            raise
 
     def append(self, record: Record) -> None:
         """Add a record. Raises `OSError`."""

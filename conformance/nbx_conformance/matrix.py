@@ -10,9 +10,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from nbx_conformance import shape
 from nbx_registry import bundle as bundles
 from nbx_registry import jsonfile
 from nbx_registry.bundle import Bundle
+from nbx_registry.errors import FileError
 
 State = Literal["here", "elsewhere", "built", "unbuilt", "incomplete", "failed"]
 STATES: Final[Mapping[State, str]] = {
@@ -69,7 +71,7 @@ class Result:
 
 @dataclass(frozen=True, kw_only=True)
 class Support:
-    """One kernel on one device, over all bundles: of one reach and means the latest speaks."""
+    """One kernel on one device, over all bundles: of one reach and means the latest whole run speaks."""
 
     kernel: str
     results: Sequence[Result]
@@ -154,6 +156,9 @@ def gather(paths: Iterable[Path]) -> Matrix:
         content = jsonfile.read(path)
         found = bundles.parse(content, path)
         data = jsonfile.parse(content, path)
+        wrong = next(shape.of_bundle(data), None)
+        if wrong is not None:
+            raise FileError(f"{path}: {wrong}")
         waivers.update((waiver["id"], waiver) for waiver in data["waivers"])
         count = 0
         for kernel, entry in data["kernels"].items():
@@ -170,7 +175,7 @@ def gather(paths: Iterable[Path]) -> Matrix:
             places = latest.setdefault((entry["op"], found.device, kernel), {})
             place = (found.reach, found.via)
             known = places.get(place)
-            if known is None or (known.bundle.created, known.bundle.digest) < (found.created, found.digest):
+            if known is None or _order(known) < _order(result):
                 places[place] = result
         sources.append(Source(bundle=found, cases=count, plugins=data["plugins"]))
     cells: dict[tuple[str, str], list[Support]] = {}
@@ -179,6 +184,11 @@ def gather(paths: Iterable[Path]) -> Matrix:
         cells.setdefault((op, device), []).append(Support(kernel=kernel, results=results))
     sources.sort(key=lambda source: (source.bundle.device, source.bundle.reach, source.bundle.digest))
     return Matrix(sources=sources, cells=cells, waivers=waivers)
+
+
+def _order(result: Result) -> tuple[object, ...]:
+    """Later is greater; what was not run whole takes nothing back."""
+    return (result.verdict != "incomplete", result.bundle.created, result.bundle.digest)
 
 
 _EXACT: Final[Mapping[str, Any]] = {}
@@ -228,10 +238,10 @@ def _lines(matrix: Matrix) -> Iterator[str]:
             yield f"- {_SHORT[state]}: {meaning}"
     yield "- w: rests on waivers, listed below"
     yield ""
-    yield f"| op | {' | '.join(devices)} |"
+    yield f"| op | {' | '.join(map(_text, devices))} |"
     yield f"|---|{'---|' * len(devices)}"
     for op in matrix.ops:
-        yield f"| {op} | {' | '.join(_cell(matrix, op, device) for device in devices)} |"
+        yield f"| {_text(op)} | {' | '.join(_cell(matrix, op, device) for device in devices)} |"
     yield ""
     yield "## Waivers"
     yield ""
@@ -239,7 +249,7 @@ def _lines(matrix: Matrix) -> Iterator[str]:
         yield "None."
     for name, waiver in sorted(matrix.waivers.items()):
         share = f", up to {waiver['share']} times the bound" if "share" in waiver else ""
-        yield (
+        yield _text(
             f"- {name}: {waiver['kernel']}, case {waiver['case']}, {waiver['check']} on {waiver['device']}{share}: "
             f"{waiver['reason']} ({waiver['link']}; until {waiver['expires']})"
         )
@@ -251,10 +261,16 @@ def _lines(matrix: Matrix) -> Iterator[str]:
     for source in matrix.sources:
         bundle = source.bundle
         versions = ", ".join(f"{name} {version}" for name, version in sorted(bundle.versions.items())) or "-"
+        device, via = _text(bundle.device), _text(bundle.via)
         yield (
-            f"| {bundle.device} | {bundle.reach} | {bundle.via} | {versions} | {len(bundle.records)} | {source.cases} "
+            f"| {device} | {bundle.reach} | {via} | {_text(versions)} | {len(bundle.records)} | {source.cases} "
             f"| {bundle.created:%Y-%m-%d} |"
         )
+
+
+def _text(said: str) -> str:
+    """Return what a bundle says as text of one line: neither HTML nor the edge of a cell."""
+    return " ".join(said.split()).replace("&", "&amp;").replace("<", "&lt;").replace("|", "&#124;")
 
 
 def _cell(matrix: Matrix, op: str, device: str) -> str:

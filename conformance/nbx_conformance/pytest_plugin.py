@@ -242,6 +242,8 @@ class Collector:
         from nbx_conformance.bundle import write
         from nbx_registry.errors import NbxError
 
+        if not self.runs:
+            return [f"{out} is not written: nothing was tried"]
         if len(self.runs) != 1:
             return [f"{out} is not written: a bundle holds one run, and there are {len(self.runs)}; name one device"]
         try:

@@ -155,6 +155,8 @@ def _lines(content: bytes, path: Path) -> Iterator[tuple[int, str, str]]:
             continue
         if len(words) != 2:
             raise FileError(f"{path}:{number}: {line.strip()[:80]!r} must be a name without spaces, and a key")
+        if not words[0].isprintable():
+            raise FileError(f"{path}:{number}: the name {words[0][:80]!r} holds characters that no line of text shows")
         key = _key_bytes(words[1])
         if key is None:
             raise FileError(
@@ -197,5 +199,5 @@ def _needed() -> None:
     except ImportError as error:
         raise Absent(
             "signatures need the package 'cryptography', which is not installed; "
-            "install it with: pip install 'nbx-conformance[sign]'"
+            "install it with: pip install 'nbx-conformance[sign]' (in a checkout: pip install './conformance[sign]')"
         ) from error

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from nbx_conformance import bundle as bundles
-from nbx_conformance import consistency, profiles, signing
+from nbx_conformance import consistency, profiles, shape, signing
 from nbx_conformance.cases import FOLDER, SIZES, Case, CaseTable
 from nbx_conformance.profiles import Judged
 from nbx_registry import bundle, digest, jsonfile
@@ -18,6 +19,9 @@ from nbx_registry.registry import Registry
 
 VERIFIED: Final = 0
 NOT_VERIFIED: Final = 3
+
+_CLOCKS: Final = timedelta(days=1)
+"""By how much the clocks of two machines may differ."""
 
 Signature = Literal["unsigned", "trusted", "unknown", "broken", "unchecked"]
 """Nobody signed; a key that is trusted did; another one did; the signature does not hold; nothing here can tell."""
@@ -206,6 +210,8 @@ def _stale(found: Bundle, registry: Registry) -> Iterator[tuple[str, str]]:
             continue
         if catalog.op(kernel.op).digest != record.op_digest:
             yield identifier, f"the contract {kernel.op} changed since it was checked"
+        if kernel.backend != record.backend:
+            yield identifier, f"is of the backend {kernel.backend} now; it was checked as one of {record.backend}"
         try:
             current = digest.source_digest(kernel.bind) if isinstance(kernel.bind, str) else ""
         except NbxError as error:
@@ -225,6 +231,9 @@ def _notes(data: Mapping[str, Any], found: Bundle, registry: Registry) -> Iterat
     absent = sorted(set(found.records) - set(registry.catalog.kernels))
     if absent:
         yield f"not installed here, so not compared: {', '.join(absent)}"
+    ahead = found.created - datetime.now(UTC)
+    if ahead > _CLOCKS:
+        yield f"made on {found.created:%Y-%m-%d}, which is to come by the clock here"
     if found.suite_digest != bundles.suite_digest():
         yield f"made by another state of the suite ({found.suite}), whose cases are not compared with those here"
     device = registry.devices.get(found.device)
@@ -235,12 +244,15 @@ def _notes(data: Mapping[str, Any], found: Bundle, registry: Registry) -> Iterat
 
 
 def _unchecked(data: Mapping[str, Any], registry: Registry) -> Iterator[str]:
-    """Yield which plugins a run of all that they have did not look at as wholes."""
+    """Yield which plugins a run did not look at as wholes: of all that they have, or one that names them."""
     selection = data["selection"]
-    if any(selection.get(name) for name in ("ops", "kernels", "keyword", "shards")):
+    if any(selection.get(name) for name in ("keyword", "shards")):
         return
     owners = registry.catalog.owners
-    for plugin in sorted({owners[kernel] for kernel in data["kernels"] if kernel in owners} - data["plugins"].keys()):
+    tried = {owners[kernel] for kernel in data["kernels"] if kernel in owners}
+    if selection.get("ops") or selection.get("kernels"):
+        tried &= set(selection["plugins"] if shape.strings(selection.get("plugins")) else ())
+    for plugin in sorted(tried - data["plugins"].keys()):
         yield f"plugin {plugin}: kernels of it were tried, but not the checks of the plugin"
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -142,6 +144,21 @@ def test_a_journal_is_not_removed_with_that_of_another_run(sqrt_session: Session
     second.remove()
     assert not file.exists()
     assert not list(file.parent.iterdir())
+
+
+def test_a_journal_that_cannot_be_begun_leaves_what_was_there(
+    sqrt_session: Session, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = file.read_bytes()
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Journal, "_write", full)
+    with pytest.raises(OSError, match="No space left"):
+        Journal(file, sqrt_session)
+    assert file.read_bytes() == content
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
 
 
 def test_it_lies_beside_the_bundle() -> None:

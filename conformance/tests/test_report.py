@@ -123,3 +123,34 @@ def test_the_command_writes_both_forms_and_names_what_it_cannot_read(tmp_path: P
     found = run(conformance, ["report", str(path), "--html", str(html)])
     assert found.exit_code == 3
     assert "b.json" in found.output
+
+
+def test_what_a_bundle_says_is_text_in_markdown(tmp_path: Path) -> None:
+    path = write(tmp_path / "b.json", {"acme/add/x": kernel("<b>|op@1", case("a"))}, device={"id": "<i>|dev"})
+    text = markdown(gather([path]))
+    assert "| &lt;b>&#124;op@1 |" in text
+    assert "<i>" not in text
+
+
+def test_a_report_replaces_no_bundle_and_no_other_report(tmp_path: Path) -> None:
+    path = write(tmp_path / "b.json", add())
+    content, out = path.read_bytes(), str(tmp_path / "o")
+    run = CliRunner().invoke
+    found = run(conformance, ["report", str(path), "--html", str(path)])
+    assert (found.exit_code, path.read_bytes()) == (2, content)
+    assert f"would replace the bundle {path}" in found.output
+    found = run(conformance, ["report", str(path), "--html", out, "--markdown", out])
+    assert found.exit_code == 2
+    assert "would replace what --html writes" in found.output
+
+
+@pytest.mark.parametrize(
+    "option", [["report", "--html"], ["report", "--markdown"], ["merge", "--out"], ["run", "--out"]]
+)
+def test_what_cannot_be_written_is_told_before_the_work(tmp_path: Path, option: list[str]) -> None:
+    path = write(tmp_path / "b.json", add())
+    given = [option[0], *([] if option[0] == "run" else [str(path)]), option[1]]
+    for out in ("", "/dev/null", str(path / "below")):
+        found = CliRunner().invoke(conformance, [*given, out])
+        assert found.exit_code == 2, found.output
+        assert "name another file" in found.output or "names no file" in found.output

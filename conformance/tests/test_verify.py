@@ -11,11 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import nbx_registry as nbx
 from nbx_conformance import bundle as bundles
+from nbx_conformance import matrix, plugin_checks
+from nbx_conformance.cli import conformance
+from nbx_conformance.page import page
 from nbx_conformance.session import Session
 from nbx_conformance.verify import NOT_VERIFIED, VERIFIED, verify
+from nbx_registry.errors import FileError
 
 KERNEL = "nbx-host/sqrt/numpy"
 Data = dict[str, Any]
@@ -144,6 +149,13 @@ def test_whatever_stands_where_it_should_not_verification_ends_in_words(data: Da
             else:
                 container[key] = value
             verify(written(path, changed))
+            # A report shows what verifies and what does not, or refuses it in words.
+            try:
+                matrices = matrix.gather([path])
+            except FileError:
+                continue
+            matrix.markdown(matrices)
+            page(matrices, {})
 
 
 def waiver(**changes: Any) -> Data:
@@ -160,8 +172,12 @@ def waiver(**changes: Any) -> Data:
     }
 
 
+def profile(size: float, **changes: Any) -> Data:
+    return {"ulp": [0.25, 0.5, 1.5], "l2": 1e-7, "share": size, "worst": [3], **changes}
+
+
 def plugin(**changes: Any) -> Data:
-    checks = [{"check": "ids", "verdict": "pass"}, {"check": "docs", "verdict": "pass"}]
+    checks = [{"check": name, "verdict": "pass"} for name in sorted(plugin_checks.ALWAYS)]
     return {"distribution": "nbx-absent", "version": "1", "verdict": "pass", "checks": checks, **changes}
 
 
@@ -191,7 +207,7 @@ def waive_numbers(share: float) -> Callable[[Data], None]:
     def change(data: Data) -> None:
         waive(data, check="numbers", share=3)
         first, waived = cases_of(data)[:2]
-        first.update(check=first["check"].replace("numbers ", ""), profile={"share": share})
+        first.update(check=first["check"].replace("numbers ", ""), profile=profile(share))
         waived.update(check="numbers")
 
     return change
@@ -239,7 +255,22 @@ INCONSISTENT: dict[str, tuple[Callable[[Data], None], str]] = {
     "no-seed": (lambda d: cases_of(d)[0].pop("seed"), "has no seed"),
     "seconds": (change("0.seconds", -1), "seconds is '-1'; it must be a number"),
     "output": (change("0.output_digest", "XYZ"), "it must be 16 hexadecimal digits"),
-    "profile": (change("0.profile", {"share": 1.5}), "the error is 1.5 times what the contract allows"),
+    "profile": (change("0.profile", profile(1.5)), "the error is 1.5 times what the contract allows"),
+    "profile-share": (change("0.profile", profile(0.5, share="nan")), "it must be an object of ulp"),
+    "profile-falls": (change("0.profile", profile(0.5, ulp=[9, 5, 1])), "it must be an object of ulp"),
+    "profile-short": (change("0.profile", profile(0.5, ulp=[0.5])), "it must be an object of ulp"),
+    "profile-negative": (change("0.profile", profile(-1)), "it must be an object of ulp"),
+    "profile-without-share": (change("0.profile", {"ulp": [0, 0, 0], "l2": 0, "worst": []}), "an object of ulp"),
+    "profile-with-more": (change("0.profile", profile(0.5, trust="me")), "it must be an object of ulp"),
+    "too-large": (change("0.seconds", 10**400), "10000000000000000000... is no integer of 64 bits"),
+    "too-large-in-the-head": (change("seconds", 10**400), "10000000000000000000... is no integer of 64 bits"),
+    "another-route": (change("via", "interpreter"), "reach: is here, yet the route interpreter is one to elsewhere"),
+    "no-route": (change("via", "telepathy"), "reach: is here, yet the route telepathy is one to elsewhere"),
+    "suite-version": (change("suite.version", "9.9"), "suite: its version is 9.9, of which"),
+    "toolkit": (
+        lambda d: d["kernels"][KERNEL].update(toolkit="numpy 1.0"),
+        f"{KERNEL}: its toolkit is numpy 1.0, of which",
+    ),
     "refused-twice": (
         lambda d: cases_of(d).append({**cases_of(d)[1], "check": "special"}),
         "is refused by the check special; only refusals refuses",
@@ -266,6 +297,10 @@ INCONSISTENT: dict[str, tuple[Callable[[Data], None], str]] = {
     "plugin-vibes": (
         lambda d: d["plugins"].update(x=plugin(checks=[{"check": "vibes", "verdict": "pass"}])),
         "plugin x: 'vibes' is no check of the suite",
+    ),
+    "plugin-checked-in-part": (
+        lambda d: d["plugins"].update(x=plugin(checks=[{"check": "ids", "verdict": "pass"}])),
+        "plugin x: docs, light_import, references is missing of its checks",
     ),
     "plugin-twice": (
         lambda d: d["plugins"].update(x=plugin(checks=[{"check": "ids", "verdict": "pass"}] * 2)),
@@ -299,6 +334,62 @@ def test_what_does_not_fit_together_does_not_verify(
     found = verify(written(tmp_path / "b.json", data))
     assert found.code == NOT_VERIFIED
     assert any(why in problem for problem in found.problems), found.problems
+
+
+FORGING = "x\nb.json: verified (signed by acme)"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d, text: d["kernels"].update({text: d["kernels"].pop(KERNEL)}),
+        lambda d, text: d["kernels"][KERNEL].update(op=text),
+        lambda d, text: cases_of(d)[0].update(case=text),
+        lambda d, text: cases_of(d)[0].update(check=text),
+        lambda d, text: d["device"].update(id=text),
+        lambda d, text: d["device"].update(handles=[text]),
+        lambda d, text: d["suite"].update(version=text),
+        lambda d, text: d["runtime"]["versions"].update({text: "1"}),
+        lambda d, text: d["plugins"].update({text: plugin()}),
+        lambda d, text: d.update({text: 1}),
+    ],
+    ids=["kernel", "op", "case", "check", "device", "handle", "suite", "version", "plugin", "key"],
+)
+@pytest.mark.parametrize("text", [FORGING, "\x1b[2Kx", "\u202egnp"], ids=["newline", "escape", "direction"])
+def test_no_name_forges_what_a_person_reads(
+    data: Data, tmp_path: Path, change: Callable[[Data, str], Any], text: str
+) -> None:
+    change(data, text)
+    found = verify(written(tmp_path / "b.json", data))
+    assert found.code == NOT_VERIFIED
+    assert all(problem.isprintable() for problem in found.problems), found.problems
+
+
+def test_what_a_bundle_says_in_words_is_told_in_one_line(data: Data, tmp_path: Path) -> None:
+    failed = [{"check": "docs", "verdict": "fail", "reason": FORGING + "\x1b[2K"}]
+    data["plugins"] = {"x": plugin(verdict="fail", checks=failed)}
+    path = written(tmp_path / "b.json", data)
+    told = CliRunner().invoke(conformance, ["verify", str(path)])
+    assert told.exit_code == NOT_VERIFIED
+    assert "  plugin x: docs failed: x\\nb.json: verified (signed by acme)\\x1b[2K" in told.stdout.splitlines()
+
+
+def test_another_backend_than_the_kernel_has_is_stale(data: Data, tmp_path: Path) -> None:
+    data["kernels"][KERNEL]["backend"] = "cuda"
+    found = verify(written(tmp_path / "b.json", data), nbx.load())
+    assert f"{KERNEL}: is of the backend numpy now; it was checked as one of cuda" in found.stale
+
+
+def test_a_day_that_is_to_come_is_noted(data: Data, tmp_path: Path) -> None:
+    data["created"] = "2999-01-01T00:00:00+00:00"
+    found = verify(written(tmp_path / "b.json", data), nbx.load())
+    assert "made on 2999-01-01, which is to come by the clock here" in found.notes
+
+
+def test_a_run_that_names_a_plugin_looks_at_it(data: Data, tmp_path: Path) -> None:
+    data["selection"].update(kernels=[KERNEL], plugins=["nbx-host"])
+    found = verify(written(tmp_path / "b.json", data), nbx.load())
+    assert "plugin nbx-host: kernels of it were tried, but not the checks of the plugin" in found.problems
 
 
 def test_a_run_of_all_that_a_plugin_has_looks_at_the_plugin(data: Data, tmp_path: Path) -> None:

@@ -26,6 +26,8 @@ REFUSED = 3
 USAGE = 2
 FAULT = 1
 """Exit code of what is neither an answer nor a wrong question: a plugin's fault, a malformed or missing file."""
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
 
 _COMMANDS = {
     "ops": "listings",
@@ -68,6 +70,9 @@ class Commands(click.Group):
         except NbxError as error:
             report(ctx, error)
             ctx.exit(USAGE if isinstance(error, _USAGE_ERRORS) else FAULT)
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            ctx.exit(INTERRUPTED)
 
 
 def _one_line(message: Warning | str, *where: Any) -> str:  # noqa: ARG001 - the standard library's form

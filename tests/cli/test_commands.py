@@ -222,6 +222,15 @@ def test_a_fault_exits_1_with_the_traceback_of_its_cause(
     assert run_json("ops")["error"]["code"] == "PLUGIN_FAULT"
 
 
+def test_ctrl_c_exits_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(nbx, "load", interrupted)
+    done = run("ops")
+    assert (done.exit_code, done.output.splitlines()[-1]) == (130, "interrupted")
+
+
 def test_commands_whose_distribution_is_absent_say_how_to_install_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     for words, extra in ((["demo"], "examples"), (["conformance", "run", "--device", "cpu"], "conformance")):

@@ -9,12 +9,13 @@ from pathlib import Path
 import click
 
 from nbx_conformance.cli.codes import NOT_PASSED, PASSED
+from nbx_conformance.cli.files import Output, line
 from nbx_registry.errors import NbxError
 
 
 @click.command()
 @click.argument("bundle", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--out", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The bundle to write.")
+@click.option("--out", required=True, type=Output(), help="The bundle to write.")
 @click.option(
     "--sign",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -38,7 +39,7 @@ def merge(context: click.Context, bundle: tuple[Path, ...], out: Path, sign: Pat
         found = merged(bundle)
         written = put(found.data if key is None else signing.sign(found.data, key), out)
     except NbxError as error:
-        click.echo(f"error: {error}", err=True)
+        click.echo(line(f"error: {error}"), err=True)
         context.exit(NOT_PASSED)
     verdicts = {kernel: record.verdict for kernel, record in written.records.items()}
     unproven = sorted(kernel for kernel, verdict in verdicts.items() if verdict not in ("pass", "built"))
@@ -48,6 +49,6 @@ def merge(context: click.Context, bundle: tuple[Path, ...], out: Path, sign: Pat
     else:
         counted = ", ".join(f"{count} {verdict}" for verdict, count in sorted(Counter(verdicts.values()).items()))
         click.echo(f"{out}: {out.stat().st_size} bytes, digest {written.digest[:16]}: {counted}")
-        for line in (*found.notes, *found.missing, *(f"{kernel}: {verdicts[kernel]}" for kernel in unproven)):
-            click.echo(f"  {line}")
+        for text in (*found.notes, *found.missing, *(f"{kernel}: {verdicts[kernel]}" for kernel in unproven)):
+            click.echo(line(f"  {text}"))
     context.exit(NOT_PASSED if found.missing or unproven else PASSED)

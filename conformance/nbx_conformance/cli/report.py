@@ -9,36 +9,46 @@ import click
 
 import nbx_registry as nbx
 from nbx_conformance.cli.codes import NOT_PASSED, PASSED, USAGE
+from nbx_conformance.cli.files import Output, line
+from nbx_registry import jsonfile
 
 
 @click.command()
 @click.argument("bundle", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a page that needs nothing else.")
-@click.option("--markdown", type=click.Path(dir_okay=False, path_type=Path), help="Write the support matrix alone.")
+@click.option("--html", type=Output(), help="Write a page that needs nothing else.")
+@click.option("--markdown", type=Output(), help="Write the support matrix alone.")
 @click.pass_context
 def report(context: click.Context, bundle: tuple[Path, ...], html: Path | None, markdown: Path | None) -> None:
     """Show what bundles say: the support matrix, error profiles, and how to see each failure again.
 
-    Exit codes: 0 written, whatever the bundles say; 3 a bundle is malformed or was changed; 2 wrong usage.
+    Exit codes: 0 written, whatever the bundles say; 3 a bundle is malformed or was changed, or nothing could be
+    written; 2 wrong usage.
     """
     from nbx_conformance import matrix as matrices
 
     if html is None and markdown is None:
         click.echo("error: say what to write: --html OUT, --markdown OUT, or both", err=True)
         context.exit(USAGE)
+    taken = {path.resolve(): f"the bundle {path}" for path in bundle}
+    for option, path in (("--html", html), ("--markdown", markdown)):
+        if path is None:
+            continue
+        if path.resolve() in taken:
+            raise click.UsageError(f"{option} {path} would replace {taken[path.resolve()]}; name another file")
+        taken[path.resolve()] = f"what {option} writes"
     try:
         matrix = matrices.gather(bundle)
-    except nbx.NbxError as error:
-        click.echo(f"error: {error}", err=True)
-        context.exit(NOT_PASSED)
-    if html is not None:
-        from nbx_conformance.page import page
+        if html is not None:
+            from nbx_conformance.page import page
 
-        html.write_text(page(matrix, _verified(bundle)), "utf-8")
-        click.echo(f"written to {html}")
-    if markdown is not None:
-        markdown.write_text(matrices.markdown(matrix), "utf-8")
-        click.echo(f"written to {markdown}")
+            jsonfile.replace(html, page(matrix, _verified(bundle)).encode())
+            click.echo(f"written to {html}")
+        if markdown is not None:
+            jsonfile.replace(markdown, matrices.markdown(matrix).encode())
+            click.echo(f"written to {markdown}")
+    except nbx.NbxError as error:
+        click.echo(line(f"error: {error}"), err=True)
+        context.exit(NOT_PASSED)
     context.exit(PASSED)
 
 

@@ -17,6 +17,7 @@ import click
 import nbx_registry as nbx
 from nbx_conformance.cases import SIZES
 from nbx_conformance.cli.codes import INTERRUPTED, NOT_PASSED, PASSED, USAGE
+from nbx_conformance.cli.files import Output
 
 if TYPE_CHECKING:
     from nbx_conformance.session import Session
@@ -61,7 +62,7 @@ def _processes(_context: click.Context, _param: click.Parameter, value: str | No
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Failures that are known, in this file; may be repeated.",
 )
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write what was found into this bundle.")
+@click.option("--out", type=Output(), help="Write what was found into this bundle.")
 @click.option(
     "--sign",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -119,6 +120,8 @@ def run(
         raise click.UsageError("--resume needs --out FILE, whose FILE.partial it goes on from")
     if sign is not None and out is None:
         raise click.UsageError("--sign needs --out FILE, which it signs")
+    if not device:
+        raise click.UsageError("--device names none; write a product, a live handle or a runtime")
     try:
         part = None if shard is None else shards.parse(shard)
         key = None if sign is None else signing.read_key(sign)
@@ -139,6 +142,9 @@ def run(
     # What is wrong with the request is told before pytest starts.
     session = Session(options)
     try:
+        if processes is not None:
+            # More would have nothing to do.
+            processes = min(processes, max(1, len(session.items)))
         _say_what(session, processes or 1, err=as_json)
     except nbx.NbxError as error:
         click.echo(f"error: {error}", err=True)

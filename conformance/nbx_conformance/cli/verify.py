@@ -11,6 +11,7 @@ import click
 import nbx_registry as nbx
 from nbx_conformance import profiles, runner
 from nbx_conformance.cli.codes import NOT_PASSED, PASSED, USAGE
+from nbx_conformance.cli.files import line
 
 
 @click.command()
@@ -52,7 +53,7 @@ def verify(
             profiles.load(name)
         trusted = None if keys is None else Trusted(keys, signing.read_trusted(keys))
     except nbx.NbxError as error:
-        click.echo(f"error: {error}", err=True)
+        click.echo(line(f"error: {error}"), err=True)
         context.exit(USAGE if isinstance(error, UnknownName) else NOT_PASSED)
     registry = nbx.load()
     cases = runner.case_table(registry)
@@ -77,11 +78,11 @@ def verify(
         click.echo(json.dumps(told, indent=1))
         context.exit(code)
     for one in found:
-        click.echo(f"{one.path}: {one.label}")
-        for label, lines in (("", one.problems), ("stale: ", one.stale), ("note: ", one.notes)):
-            for line in lines:
-                click.echo(f"  {label}{line}")
+        click.echo(line(f"{one.path}: {one.label}"))
+        for label, texts in (("", one.problems), ("stale: ", one.stale), ("note: ", one.notes)):
+            for text in texts:
+                click.echo(line(f"  {label}{text}"))
     for one in (*judged, *replays):
-        for line in one.lines():
-            click.echo(line)
+        for text in one.lines():
+            click.echo(line(text))
     context.exit(code)

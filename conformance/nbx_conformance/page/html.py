@@ -50,13 +50,17 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 def _head(matrix: Matrix) -> Iterator[str]:
     failed = sum(1 for _ in matrix.failures())
     cases = sum(source.cases for source in matrix.sources)
     what = f'<span class="failed">{failed} failed</span>' if failed else "none failed"
     yield (
-        f"<h1>Conformance report</h1><p>{len(matrix.ops)} ops on {len(matrix.devices)} devices: {cases} cases of "
-        f"{len(matrix.sources)} bundles, {what}.</p>"
+        f"<h1>Conformance report</h1><p>{_count(len(matrix.ops), 'op')} on {_count(len(matrix.devices), 'device')}: "
+        f"{_count(cases, 'case')} of {_count(len(matrix.sources), 'bundle')}, {what}.</p>"
     )
     yield '<ul class="legend">'
     for state, meaning in STATES.items():
@@ -142,9 +146,9 @@ def _plugins(matrix: Matrix) -> Iterator[str]:
             f"{escape(check.get('reason', ''))}"
             for check in plugin["checks"]
         )
-        verdict = escape(plugin["verdict"])
+        verdict, version = escape(plugin["verdict"]), escape(plugin["version"] or "")
         yield (
-            f"<tr><td>{escape(name)}</td><td>{escape(plugin['version'])}</td><td>{escape(source.bundle.device)}</td>"
+            f"<tr><td>{escape(name)}</td><td>{version}</td><td>{escape(source.bundle.device)}</td>"
             f'<td class="{verdict}">{verdict}</td><td>{"<br>".join(lines)}</td></tr>'
         )
     yield "</tbody></table></div>"
@@ -183,7 +187,7 @@ def _result(result: Result) -> Iterator[str]:
     if profiled:
         yield drawing(result.cases, f"Error profile of {result.kernel} on {result.bundle.device}")
         worst = max(profiled, key=lambda case: case.profile["share"])
-        yield f'<div class="dim">closest to its bound: <code>{escape(worst.case)}</code>, {escape(told(worst))}</div>'
+        yield f'<div class="dim">worst against its bound: <code>{escape(worst.case)}</code>, {escape(told(worst))}</div>'
 
 
 def told(case: CaseResult) -> str:
@@ -191,14 +195,16 @@ def told(case: CaseResult) -> str:
     profile = case.profile
     median, nearly, most = profile["ulp"]
     at = f" at {profile['worst']}" if profile["worst"] else ""
+    if not measured(profile):
+        return f"not to be measured{at}: not finite, or wrong where results must be exact"
     return (
-        f"{_percent(profile['share'])} of it{at}; ulp {median:.3g} at the median, {nearly:.3g} at 99 %, {most:.3g} at "
+        f"{_percent(profile['share'])}{at}; ulp {median:.3g} at the median, {nearly:.3g} at 99 %, {most:.3g} at "
         f"worst; relative L2 {profile['l2']:.2g}"
     )
 
 
 def _percent(share: float) -> str:
-    return f"{share:.1%}" if share <= 10 else "far beyond"
+    return f"{share:.1%} of it" if share <= 10 else "far beyond it"
 
 
 def _sources(matrix: Matrix, verified: Mapping[str, Sequence[str]]) -> Iterator[str]:

@@ -32,6 +32,9 @@ PLUGIN_CHECKS: Final[dict[str, Check]] = {
     for module in (light_import, no_torch, ids, references, overlays, cases, docs, evidence, waivers, advisories)
 }
 
+ALWAYS: Final[frozenset[str]] = frozenset({light_import.NAME, ids.NAME, references.NAME, docs.NAME})
+"""What has something to say about every plugin that has kernels."""
+
 
 @dataclass(frozen=True)
 class PluginItem:
