@@ -123,7 +123,12 @@ def _normal(
     if want.dtype.kind == "complex":
         real, imaginary = want.rng.standard_normal((2, *want.shape), np.float32)
         return _cast(mean + scale * (real + 1j * imaginary), want.dtype)
-    return _cast(mean + scale * want.rng.standard_normal(want.shape, np.float32), want.dtype)
+    return _cast(mean + scale * _drawn(want), want.dtype)
+
+
+def _drawn(want: Wanted) -> Array:
+    """Return normal values, with more digits than float32 has where float64 is wanted."""
+    return want.rng.standard_normal(want.shape, np.float64 if want.dtype.name == "float64" else np.float32)
 
 
 def _large_mean(want: Wanted, *, mean: float = 1000) -> Array:
@@ -132,7 +137,7 @@ def _large_mean(want: Wanted, *, mean: float = 1000) -> Array:
 
 def _opposed(want: Wanted, *, mean: float = 1000) -> Array:
     """A large mean in the first half of each row, its negative in the second: partial sums dwarf the total."""
-    values = want.rng.standard_normal(want.shape, np.float32)
+    values = _drawn(want)
     half = want.shape[-1] // 2
     values[..., :half] += mean
     values[..., half:] -= mean
@@ -140,12 +145,13 @@ def _opposed(want: Wanted, *, mean: float = 1000) -> Array:
 
 
 def _uniform(want: Wanted, *, low: float = 0, high: float = 1) -> Array:
-    return _cast(low + (high - low) * want.rng.random(want.shape, np.float32), want.dtype)
+    drawn = want.rng.random(want.shape, np.float64 if want.dtype.name == "float64" else np.float32)
+    return _cast(low + (high - low) * drawn, want.dtype)
 
 
 def _nonzero(want: Wanted) -> Array:
     """Normal, kept at least a quarter away from 0: divisors."""
-    values = want.rng.standard_normal(want.shape, np.float32)
+    values = _drawn(want)
     return _cast(np.where(np.signbit(values), -0.25, 0.25) + values, want.dtype)
 
 
@@ -384,7 +390,7 @@ def _mask(
     rows[list(empty)] = True
     if want.dtype.kind == "bool":
         return ~hides
-    return _cast(np.where(hides, hidden, want.rng.standard_normal(want.shape, np.float32)), want.dtype)
+    return _cast(np.where(hides, hidden, _drawn(want)), want.dtype)
 
 
 def _triangular(

@@ -118,6 +118,14 @@ class HalfAccumulation(Twin):
         return {"out": total.reshape(self.signature.outputs[0].shape).astype(np.float64)}
 
 
+class ReadsFloat32(Twin):
+    """Reads float64 as float32, and computes in float64."""
+
+    def compute(self, inputs: Values) -> Values:
+        x = inputs["x"]
+        return self.oracle({"x": x.astype(np.float32).astype(np.float64)} if x.dtype == np.float64 else inputs)
+
+
 class IgnoresAnAttribute(Twin):
     """Computes one of its op's two forms, whichever is asked for."""
 
@@ -661,6 +669,7 @@ class Hostile:
 CORPUS = (
     Hostile(OffByOneInTheLastBlock, "add@1", "numbers"),
     Hostile(HalfAccumulation, "sum@1", "numbers"),
+    Hostile(ReadsFloat32, "sum@1", "numbers"),
     Hostile(IgnoresAnAttribute, "gelu@1", "numbers"),
     Hostile(WrongAtOneSize, "softmax@1", "numbers"),
     Hostile(WrongOnWholeBlocks, "softmax@1", "numbers"),
