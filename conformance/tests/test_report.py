@@ -154,3 +154,14 @@ def test_what_cannot_be_written_is_told_before_the_work(tmp_path: Path, option: 
         found = CliRunner().invoke(conformance, [*given, out])
         assert found.exit_code == 2, found.output
         assert "name another file" in found.output or "names no file" in found.output
+
+
+def test_a_result_that_is_not_finite_has_no_profile_in_words(tmp_path: Path) -> None:
+    endless = {"ulp": [0, 0, 0], "l2": 0, "share": 1e300, "worst": [2]}
+    path = write(
+        tmp_path / "b.json", {"nbx-acme/add/plain": kernel("add@1", case("a", "fail", profile=endless), verdict="fail")}
+    )
+    text = page(gather([path]), {})
+    assert "not to be measured at [2]: not finite" in text
+    assert "far beyond" not in text
+    assert "1 op on 1 device: 1 case of 1 bundle, " in text

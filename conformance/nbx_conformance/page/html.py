@@ -13,7 +13,7 @@ from html import escape
 from importlib import resources
 
 from nbx_conformance.matrix import STATES, CaseResult, Matrix, Result, Support
-from nbx_conformance.page.profile import drawing
+from nbx_conformance.page.profile import drawing, measured
 
 
 def page(matrix: Matrix, verified: Mapping[str, Sequence[str]]) -> str:
@@ -187,7 +187,8 @@ def _result(result: Result) -> Iterator[str]:
     if profiled:
         yield drawing(result.cases, f"Error profile of {result.kernel} on {result.bundle.device}")
         worst = max(profiled, key=lambda case: case.profile["share"])
-        yield f'<div class="dim">worst against its bound: <code>{escape(worst.case)}</code>, {escape(told(worst))}</div>'
+        said = f"<code>{escape(worst.case)}</code>, {escape(told(worst))}"
+        yield f'<div class="dim">worst against its bound: {said}</div>'
 
 
 def told(case: CaseResult) -> str:

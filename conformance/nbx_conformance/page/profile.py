@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Final
+from typing import Any, Final
 
 from nbx_conformance.matrix import CaseResult
 
@@ -15,6 +15,13 @@ _ULP_TOP, _ULP_BOTTOM = 78, 128
 _WIDTH, _HEIGHT = 800, 132
 _SHARES: Final = (1e-3, 10.0)
 _ULPS: Final = (1e-2, 1e5)
+_ENDLESS: Final = 1e300
+"""How a bundle writes an infinite share, for JSON has no infinity."""
+
+
+def measured(profile: Mapping[str, Any]) -> bool:
+    """Return whether errors have a size: not where results are not finite, or are wrong where they must be exact."""
+    return profile["share"] < _ENDLESS or any(profile["ulp"])
 
 
 def drawing(cases: Sequence[CaseResult], label: str) -> str:
@@ -35,7 +42,11 @@ def drawing(cases: Sequence[CaseResult], label: str) -> str:
         median, _, most = profile["ulp"]
         low, high = (_at(value, _ULPS, _ULP_TOP, _ULP_BOTTOM) for value in (median, most))
         ranges.append(f"M{x + width / 2:.1f} {low + 0.5:.1f}V{high - 0.5:.1f}")
-        said = f"{case.case}: {profile['share']:.3g} of bound, ulp {median:.3g} to {most:.3g}, L2 {profile['l2']:.2g}"
+        said = (
+            f"{case.case}: {profile['share']:.3g} of bound, ulp {median:.3g} to {most:.3g}, L2 {profile['l2']:.2g}"
+            if measured(profile)
+            else f"{case.case}: not to be measured"
+        )
         hits.append(
             f'<rect class="hit" x="{x:.1f}" y="{_SHARE_TOP}" width="{step:.1f}" height="{_ULP_BOTTOM - _SHARE_TOP}">'
             f"<title>{escape(said)}</title></rect>"
