@@ -19,6 +19,7 @@ from nbx_conformance import plugin_checks
 from nbx_conformance.cases import FOLDER
 from nbx_conformance.runner import KernelVerdict, Record, verdict_of
 from nbx_conformance.session import Session
+from nbx_conformance.trial import LONGEST_REASON, shortened
 from nbx_registry import bundle, digest, jsonfile
 from nbx_registry.bundle import Bundle
 from nbx_registry.errors import FileError, NbxError
@@ -185,7 +186,7 @@ def _entries(record: Record) -> Iterable[dict[str, Any]]:
         reasons = [*(record.details[check] for check in checks if check in record.details), *silent]
         entry = {"case": record.case, "seed": record.seed, "check": " ".join(checks), "verdict": verdict, **measured}
         if reasons:
-            entry["reason"] = "; ".join(reasons)[:300]
+            entry["reason"] = shortened("; ".join(reasons), LONGEST_REASON)
         if waiver is not None:
             entry["waiver"] = waiver
         yield entry

@@ -13,13 +13,16 @@ from nbx_conformance import public
 from nbx_conformance.cases import FOLDER, Case, CaseTable, Size
 from nbx_conformance.checks import CHECKS, OF_LARGE, built, cold, numbers, refusals
 from nbx_conformance.checks.judge import profile_of
-from nbx_conformance.trial import Outcome, Site, Trial, Verdict, message
+from nbx_conformance.trial import Outcome, Site, Trial, Verdict, message, shortened
 from nbx_registry.choice import Choice
 from nbx_registry.errors import NbxError, PluginFault, Refused
 from nbx_registry.kernel import Kernel
 from nbx_registry.registry import Registry
 
 _RANK: Final[Mapping[Verdict, int]] = {"pass": 0, "refused": 1, "waived": 2, "fail": 3, "error": 4}
+
+LONGEST: Final = 600
+"""Characters of why a check did not pass."""
 
 KernelVerdict = Literal["pass", "fail", "error", "unmeasured", "elsewhere"]
 """``unmeasured``: it took no case that has elements. ``elsewhere``: it is for other devices, as it says."""
@@ -153,7 +156,7 @@ def _execute(site: Site, item: Item) -> Record:
         seed=item.case.seed,
         verdict=worst(outcome.verdict for outcome in outcomes),
         checks=checks,
-        details={**{o.check: o.detail[:600] for o in outcomes if o.detail}, **trial.notes},
+        details={**{o.check: shortened(o.detail, LONGEST) for o in outcomes if o.detail}, **trial.notes},
         cold=cold.record(trial),
         profile=profile_of(trial).to_dict() if measured else {},
         output=trial.results_digest() if measured else None,

@@ -12,6 +12,7 @@ import nbx_registry as nbx
 from nbx_conformance import bundle, runner
 from nbx_conformance.options import Options
 from nbx_conformance.session import Session
+from nbx_conformance.trial import shortened
 from nbx_conformance.verify import NOT_VERIFIED, VERIFIED, verify
 from nbx_registry import sourcetree
 from nbx_registry.errors import FileError
@@ -277,3 +278,9 @@ def _stamps(reference: str) -> list[Path]:
     found = sourcetree.module(module)
     assert found is not None
     return list(Graph(["nbx_conformance"]).closure(found, name).stamps)
+
+
+def test_a_reason_that_is_too_long_ends_behind_a_word() -> None:
+    assert shortened("one two three", 13) == "one two three"
+    assert shortened("one two three", 12) == "one two..."
+    assert shortened("x" * 20, 12) == "x" * 9 + "..."

@@ -19,7 +19,7 @@ from nbx_conformance.plugin_checks import (
     waivers,
 )
 from nbx_conformance.plugin_checks.subject import Subject
-from nbx_conformance.trial import Outcome
+from nbx_conformance.trial import LONGEST_REASON, Outcome, shortened
 
 if TYPE_CHECKING:
     from nbx_conformance.session import Session
@@ -77,7 +77,7 @@ def to_dict(session: Session) -> dict[str, Any]:
         said: list[dict[str, str]] = []
         for check, outcome in sorted(outcomes.items()):
             entry = {"check": check, "verdict": outcome.verdict}
-            said.append({**entry, "reason": outcome.detail[:300]} if outcome.detail else entry)
+            said.append({**entry, "reason": shortened(outcome.detail, LONGEST_REASON)} if outcome.detail else entry)
         failed = any(outcome.verdict != "pass" for outcome in outcomes.values())
         found[name] = {
             "distribution": plugin.distribution,
