@@ -136,6 +136,18 @@ def test_the_linter_finds(tmp_path: Path, workload: str, why: str) -> None:
     assert any(re.search(why, problem) for problem in found), found
 
 
+def test_the_linter_tells_a_wrong_closed_form_once(tmp_path: Path) -> None:
+    (tmp_path / "twice.yml").write_text(
+        "op: lonely::twice@1\ncost: {flops: 3 * x.size, bytes_read: x.nbytes}\nworkloads:\n"
+        '  - {name: a, from: t, each: {N: [7, 63, 127]}, tensors: {x: "float32[{N}]"}}\n',
+        "utf-8",
+    )
+    told = [problem for problem in lint(CaseTable([tmp_path]), [twice]) if "flops is" in problem]
+    assert len(told) == 1
+    assert told[0].startswith("lonely::twice@1: case a-N7: flops is")
+    assert told[0].endswith(", and in 2 more cases")
+
+
 def test_the_linter_names_ops_without_cases_and_cases_without_ops(tmp_path: Path) -> None:
     (tmp_path / "add.yml").write_text(HEAD + WORKLOAD, "utf-8")
     found = lint(CaseTable([tmp_path]), [twice])

@@ -33,5 +33,6 @@ def lint(context: click.Context, as_json: bool) -> None:
     else:
         for problem in problems:
             click.echo(problem)
-        click.echo(f"{count} cases of {len(table.ops)} ops, {len(problems)} problems")
+        problems_found = f"{len(problems)} problem{'' if len(problems) == 1 else 's'}"
+        click.echo(f"{count} cases of {len(table.ops)} op{'' if len(table.ops) == 1 else 's'}, {problems_found}")
     context.exit(NOT_PASSED if problems else 0)
