@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import re
+from typing import Final, NamedTuple
 
 from nbx_registry import jsonfile
 
@@ -28,10 +29,14 @@ def difference(first: object, second: object, where: str = "") -> Difference | N
 
 
 _ABSENT = object()
+_DIGEST: Final = re.compile('"[0-9a-f]{64}"')
+"""Of one, the first 16 digits are enough to tell it from another."""
 
 
 def _shown(value: object) -> str:
     if value is _ABSENT:
         return "absent"
     text = jsonfile.canonical(value).decode()
+    if _DIGEST.fullmatch(text):
+        return f'{text[:17]}..."'
     return text if len(text) <= 100 else f"{text[:100]}..."

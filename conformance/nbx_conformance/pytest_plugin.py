@@ -357,6 +357,7 @@ def _overridden(options: Options, config: pytest.Config) -> Options:
 
 def _nothing(found: list[Session]) -> str:
     asked = found[0].options
-    named = ", ".join([*asked.plugins, *asked.ops, *asked.kernels]) or "all plugins"
+    named = ", ".join([*asked.plugins, *asked.ops, *asked.kernels])
+    whose = f" of {named}" if named else ""
     part = "" if asked.shard is None else f" in shard {asked.shard[0]} of {asked.shard[1]}"
-    return f"nothing was measured: {named} have no kernel that can be tried on {found[0].route}{part}"
+    return f"nothing was measured: no kernel{whose} can be tried on {found[0].route}{part}"

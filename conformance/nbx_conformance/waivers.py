@@ -211,8 +211,8 @@ def _idle(waiver: Waiver, records: Sequence[Record], expected: int) -> Iterator[
     """Yield which of what a waiver names does not fail."""
     passing = [f"{record.case} of {record.kernel}" for record in records if _passes(waiver, record)]
     if passing:
-        more = f", and {len(passing) - 1} more" if len(passing) > 1 else ""
-        yield f"{waiver}: case {passing[0]}{more} passes {', '.join(waiver.checks)}: remove or narrow the waiver"
+        said = f", and {len(passing) - 1} more pass" if len(passing) > 1 else " passes"
+        yield f"{waiver}: case {passing[0]}{said} {', '.join(waiver.checks)}: remove or narrow the waiver"
         return
     if len(records) < expected:
         return

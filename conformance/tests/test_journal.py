@@ -87,14 +87,19 @@ def another_device(head: dict[str, Any]) -> None:
     head["device"]["id"] = "nvidia/b200"
 
 
+def other_facts(head: dict[str, Any]) -> None:
+    head["device"]["digest"] = "0" * 64
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
         (another_suite, r"suite\.digest was \"0000"),
         (another_driver, r"runtime\.versions\.numpy was \"1\.0\" and is"),
+        (other_facts, r"the facts of host/cpu changed since: device\.digest was \"0{16}\.\.\.\" and is"),
         (another_device, r"device\.id was \"nvidia/b200\" and is \"host/cpu\""),
     ],
-    ids=["suite", "driver", "device"],
+    ids=["suite", "driver", "facts", "device"],
 )
 def test_the_journal_of_another_run_is_refused_by_name(
     sqrt_session: Session, file: Path, change: Callable[[dict[str, Any]], None], why: str

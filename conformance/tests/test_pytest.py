@@ -140,7 +140,7 @@ def test_a_run_is_told_as_plain_data(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (("--device", "cpu", "--plugin", "nbx-cuda"), "nbx-cuda have no kernel that can be tried on cpu"),
+        (("--device", "cpu", "--plugin", "nbx-cuda"), "no kernel of nbx-cuda can be tried on cpu"),
         (("--op", "sqrt", "-k", "nosuchcase"), "no trial matches"),
     ],
     ids=["no-kernel", "no-case"],
