@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import warnings
 from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
 
 import click
 
 import nbx_registry as nbx
-from nbx_registry import environment
+from nbx_registry import entryfile, environment
 from nbx_registry.cli.console import figure_bytes, figure_flops, json_option, lines, print_json
 from nbx_registry.cli.main import FAULT, registry
 from nbx_registry.device import Device
@@ -128,6 +131,25 @@ def _kernels(reg: nbx.Registry) -> Iterator[Finding]:
     yield from reg.diagnostics()
 
 
+def _waivers(reg: nbx.Registry) -> Iterator[Finding]:
+    for plugin in reg.catalog.active:
+        for folder in plugin.waivers:
+            try:
+                for path in entryfile.files(folder):
+                    _read_waivers(path, plugin.name)
+            except NbxError as error:
+                text = f"{error}; nbx conformance run does not start with it"
+                yield Finding("problem", "waivers", text, "correct the file, or remove it")
+
+
+def _read_waivers(path: Path, plugin: str) -> None:
+    """Read a file of waivers as far as it is known here what one says. Raises `FileError`."""
+    if importlib.util.find_spec("nbx_conformance") is None:
+        entryfile.entries(path, "waivers")
+    else:
+        importlib.import_module("nbx_conformance.waivers").read(path, plugin)
+
+
 def _evidence(reg: nbx.Registry) -> Iterator[Finding]:
     for problem in reg.catalog.evidence.check():
         yield Finding("problem", "evidence", problem, "remove the file, or write it anew with nbx conformance run")
@@ -153,5 +175,5 @@ def _readable(reg: nbx.Registry, name: str) -> Device | None:
         return None
 
 
-CHECKS = (_environment, _plugins, _device_files, _runtimes, _toolkits, _kernels, _evidence)
+CHECKS = (_environment, _plugins, _device_files, _runtimes, _toolkits, _kernels, _waivers, _evidence)
 """Every check, in the order in which findings are told."""

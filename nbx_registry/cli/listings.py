@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import click
@@ -16,6 +18,7 @@ from nbx_registry.devicefile import READ_WORDS
 from nbx_registry.errors import DuplicateError, NbxError
 from nbx_registry.kernel import Kernel
 from nbx_registry.op import Op
+from nbx_registry.plugins import Plugin
 from nbx_registry.stub import stub
 from nbx_registry.target import Target
 
@@ -205,7 +208,7 @@ def plugins(context: click.Context, as_json: bool) -> None:
         print_json([_plugin(plugin) for plugin in found])
         return
     counts = ("ops", "kernels", "runtimes", "devices", "evidence")
-    rows = [(p.name, p.version or "", p.state, *(len(getattr(p, key)) for key in counts)) for p in found]
+    rows = [(p.name, p.version or "", p.state, *(_counted(p, key) for key in counts)) for p in found]
     table(("plugin", "version", "state", *counts), rows, right=counts)
     for plugin in found:
         if plugin.state != "active":
@@ -300,7 +303,22 @@ def _kernel(kernel: Kernel) -> dict[str, Any]:
     }
 
 
-def _plugin(plugin: Any) -> dict[str, Any]:
+def _counted(plugin: Plugin, what: str) -> int:
+    """Return how many of something a plugin brings: of evidence bundles, of other files folders."""
+    if what == "evidence":
+        return sum(name.endswith(".json") for folder in plugin.evidence for name in _names(folder))
+    return len(getattr(plugin, what))
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        # nbx doctor tells of a folder that is not there.
+        return []
+
+
+def _plugin(plugin: Plugin) -> dict[str, Any]:
     counts = ("dtypes", "ops", "kernels", "runtimes", "emulators", "devices", "overlays", "evidence", "settings")
     return {
         "name": plugin.name,
@@ -309,5 +327,5 @@ def _plugin(plugin: Any) -> dict[str, Any]:
         "state": plugin.state,
         "reason": plugin.reason,
         "way_out": plugin.way_out,
-        "counts": {key: len(getattr(plugin, key)) for key in counts},
+        "counts": {key: _counted(plugin, key) for key in counts},
     }

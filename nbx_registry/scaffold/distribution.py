@@ -85,11 +85,17 @@ def collision(names: Names, catalog: Catalog) -> str | None:
     taken = {
         "runtime": names.short in ("cpu", *catalog.runtimes),
         "backend": names.short in {*catalog.backends, *OWN_BACKENDS},
-        "vendor of devices": any(id.startswith(f"{names.short}/") for id in catalog.devices),
     }
     for what, is_taken in taken.items():
         if is_taken:
             return f"{names.distribution!r} would bring the {what} {names.short!r}, which is there; choose another name"
+    device = next((id for id in catalog.devices if id.startswith(f"{names.short}/")), None)
+    if device is not None:
+        file = next(iter(catalog.devices.files(device)), device)
+        return (
+            f"{names.distribution!r} would bring devices of the vendor {names.short!r}, of which {device} is there "
+            f"({file}); choose another name, or move the file away"
+        )
     if names.module in sys.stdlib_module_names or importlib.util.find_spec(names.module) is not None:
         return f"{names.distribution!r} would be imported as {names.module!r}, which is installed; choose another name"
     return None

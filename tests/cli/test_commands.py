@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from click.testing import Result
 import nbx_registry as nbx
 from nbx_registry.decision import CODES
 from nbx_registry.errors import PluginFault
+from nbx_registry.hookspecs import hookimpl
 
 Run = Callable[..., Result]
 
@@ -133,6 +135,33 @@ def test_doctor_tells_a_quarantined_plugin_with_its_way_out(
     assert finding["kind"] == "problem"
     assert finding["way_out"]
     assert "nbx-broken" in run("plugins").stdout
+
+
+def test_doctor_tells_a_malformed_waiver(run: Run, with_plugins: Callable[..., None], tmp_path: Path) -> None:
+    (tmp_path / "known.yml").write_text("waivers:\n  - {id: A-1, kernel: nbx-made/add/x}\n", "utf-8")
+    waiving = SimpleNamespace(
+        name="nbx-made",
+        NBX_HOOKS=1,
+        nbx_register_waivers=hookimpl(lambda: [tmp_path], specname="nbx_register_waivers"),
+    )
+    with_plugins(waiving)
+    result = run("doctor")
+    assert result.exit_code == 1
+    assert "known.yml:2: entry 1: check is missing" in " ".join(result.stdout.split())
+
+
+def test_plugins_counts_bundles_not_folders(
+    with_plugins: Callable[..., None], run_json: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "README.md").write_text("what lies here", "utf-8")
+    made = SimpleNamespace(
+        name="nbx-made",
+        NBX_HOOKS=1,
+        nbx_register_evidence=hookimpl(lambda: [tmp_path], specname="nbx_register_evidence"),
+    )
+    with_plugins(made)
+    (row,) = [row for row in run_json("plugins") if row["name"] == "nbx-made"]
+    assert row["counts"]["evidence"] == 0
 
 
 def test_doctor_exits_0_where_things_are_only_absent(run: Run) -> None:

@@ -84,7 +84,7 @@ def test_its_own_tests_pass(folder: Path) -> None:
 
 
 def test_it_is_listed_and_nothing_is_wrong_with_it(folder: Path) -> None:
-    assert re.search(r"nbx-zeta +0\.1\.0 +active +0 +2 +1 +1 +1", command(folder, "plugins"))
+    assert re.search(r"nbx-zeta +0\.1\.0 +active +0 +2 +1 +1 +0", command(folder, "plugins"))
     assert "nbx-zeta/matmul/plain" in command(folder, "kernels")
     assert "zeta:0" in command(folder, "devices")
     script = "import nbx_registry as nbx; reg = nbx.load(); print([f for f in reg.diagnostics() if 'zeta' in str(f)])"
@@ -174,7 +174,7 @@ def test_a_name_that_holds_the_templates_own_is_replaced_once() -> None:
         ("nbx-numpy", "the backend 'numpy'"),
         ("nbx-view", "the backend 'view'"),
         ("nbx-cpu", "the runtime 'cpu'"),
-        ("nbx-nvidia", "the vendor of devices 'nvidia'"),
+        ("nbx-nvidia", "devices of the vendor 'nvidia'"),
         ("json", "imported as 'json'"),
         ("nbx-registry", "imported as 'nbx_registry'"),
     ],
