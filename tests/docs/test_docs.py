@@ -7,8 +7,8 @@ The commands of a page run in order with one folder of the user's, into which a 
 the path of a device file: ``# acme/one.yml``.
 
 `WALKED` is followed as its reader does, in a shell: any command is run, and a block whose first line is a path
-(``# nbx-acme/pyproject.toml``), or whose title is one where it can hold no comment (``json title="..."``), must stand in
-that file, or becomes it.
+(``# nbx-acme/pyproject.toml``) must stand in that file, or becomes it; so does one that can hold no comment and has the
+path as its title (``json title="nbx-acme/..."``).
 """
 
 import doctest
