@@ -309,7 +309,7 @@ def weakest(parts: Sequence[Evidence]) -> Evidence:
 
 def _content(path: Path) -> bytes | _Refused:
     try:
-        return jsonfile.read(path)
+        return jsonfile.read(path, named=False)
     except FileError as error:
         return _Refused(error, b"")
 

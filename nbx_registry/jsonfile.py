@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+import stat
 import threading
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,9 +22,12 @@ _INTEGERS = range(-(2**63), 2**64)
 """What integers may be: those of 64 bits, with a sign or without."""
 
 
-def read(path: Path) -> bytes:
-    """Return a file's bytes. Raises `FileError`."""
+def read(path: Path, *, named: bool = True) -> bytes:
+    """Return a file's bytes; from a pipe only where a person named it. Raises `FileError`."""
     try:
+        if not named and stat.S_ISFIFO(os.stat(path).st_mode):
+            # Opening one that lies in a folder waits until somebody writes.
+            raise FileError(f"{path}: cannot be read: it is a pipe")
         with open(path, "rb") as stream:
             content = stream.read(MAX_BYTES + 1)
     except OSError as error:
@@ -124,9 +128,9 @@ def obstacle(path: Path) -> str:
     """Return why no file can be written there, as far as can be told without writing; empty where nothing is known."""
     if not path.name:
         return f"{str(path)!r} names no file"
+    if path.exists() and not path.is_file():
+        return f"is {'a folder' if path.is_dir() else 'no regular file'}; name another file"
     target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():
-        return f"is {'a folder' if target.is_dir() else 'no regular file'}; name another file"
     folder = next((folder for folder in target.parents if folder.exists()), target)
     if not folder.is_dir():
         return f"cannot be written: {folder} is no folder; name another file"

@@ -186,7 +186,7 @@ class SettingsStore:
         found: dict[tuple[str, str], dict[frozenset[tuple[str, Any]], TunedEntry]] = {}
         for path in (path for folder in self._folders for path in sorted(folder.glob("*.json"))):
             try:
-                root = Reader(path, jsonfile.parse(jsonfile.read(path), path))
+                root = Reader(path, jsonfile.parse(jsonfile.read(path, named=False), path))
                 root.known("format", "device", "entries")
                 if root.integer("format") != FORMAT:
                     root.refuse("format", f"is {root.data['format']}; this version reads format {FORMAT}")

@@ -68,6 +68,8 @@ class Worker:
                 stdout=subprocess.PIPE,
                 text=True,
                 encoding="utf-8",
+                # Ctrl-C is for the run, which ends this process in its turn.
+                process_group=0 if os.name == "posix" else None,
             )
         return self._process
 
@@ -170,8 +172,6 @@ def main(setup: str, requests: IO[str], answers: IO[str]) -> None:
 
 
 if __name__ == "__main__":
-    # An interrupt is for the parent, which ends this process.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     # What kernels and toolkits print must not come between the answers.
     private = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)

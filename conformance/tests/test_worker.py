@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import asdict
 
@@ -62,6 +63,12 @@ def test_a_process_that_never_gets_ready_is_an_error(monkeypatch: pytest.MonkeyP
     there = Worker(Options(device="cpu"), "cpu", "device", {})
     assert there.versions() == {}
     assert there.run(ITEM).details == {"numbers": "the process ended with code 5"}
+    there.close()
+
+
+def test_an_interrupt_of_the_run_is_not_one_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = faulty(monkeypatch, "")
+    assert os.getpgid(there.start().pid) != os.getpgid(0)
     there.close()
 
 

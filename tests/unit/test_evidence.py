@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -398,6 +399,14 @@ def test_a_sealed_bundle_that_names_a_kernel_twice_opens_nothing(tmp_path):
     path.write_text(text.replace("0" * 64, digest))
     found = level(EvidenceStore([tmp_path]))
     assert (found.level, "is given twice" in (found.stale or "")) == ("none", True)
+
+
+def test_a_pipe_among_bundles_is_told_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "p.json")
+    seal(tmp_path / "b.json", content())
+    store = EvidenceStore([tmp_path])
+    assert level(store).level == "here"
+    assert list(store.check()) == [f"{tmp_path / 'p.json'}: cannot be read: it is a pipe"]
 
 
 def test_a_refused_bundle_opens_nothing_and_is_told(folder, tmp_path):

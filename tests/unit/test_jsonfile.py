@@ -71,6 +71,26 @@ def test_what_is_no_file_is_left_as_it_is(tmp_path: Path) -> None:
     assert (pipe.is_fifo(), folder.is_dir()) == (True, True)
 
 
+def test_a_stream_that_links_lead_to_is_left_as_it_is() -> None:
+    read, write = os.pipe()
+    try:
+        assert "is no regular file" in jsonfile.obstacle(Path(f"/dev/fd/{write}"))
+    finally:
+        os.close(read)
+        os.close(write)
+
+
+def test_a_pipe_is_waited_for_only_where_it_was_named(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "p.json")
+    with pytest.raises(FileError, match=r"p\.json: cannot be read: it is a pipe"):
+        jsonfile.read(tmp_path / "p.json", named=False)
+    read, write = os.pipe()
+    os.write(write, b"{}")
+    os.close(write)
+    assert jsonfile.read(Path(f"/dev/fd/{read}")) == b"{}"
+    os.close(read)
+
+
 def test_a_disk_that_is_full_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "b.json"
     path.write_bytes(b"old")
