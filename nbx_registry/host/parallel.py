@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from contextvars import copy_context
 from functools import cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -176,11 +176,19 @@ def _blas_held(count: int) -> Generator[None, None, None]:
             _blas.set(held)
 
 
+_OPENMP: Final = "KMP_DUPLICATE_LIB_OK"
+"""Whether Intel's OpenMP may be there twice: threadpoolctl 3 sets it as it is imported."""
+
+
 @cache
 def _libraries() -> list[Any]:
+    told = os.environ.get(_OPENMP)
     # On first use alone: it looks through all that is loaded. It brings no types.
     import threadpoolctl  # pyright: ignore[reportMissingTypeStubs]
 
+    # It sets this for its own tests of OpenMP; the environment is the caller's, and their children's.
+    if told is None:
+        os.environ.pop(_OPENMP, None)
     controller: Any = threadpoolctl.ThreadpoolController()
     return controller.select(user_api="blas").lib_controllers
 

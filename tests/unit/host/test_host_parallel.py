@@ -183,3 +183,11 @@ assert os.waitpid(child, 0)[1] == 0 and sum(done) == 1000
 def test_threadpoolctl_is_loaded_by_the_first_use_alone() -> None:
     script = "import sys, nbx_registry.host.parallel; assert 'threadpoolctl' not in sys.modules"
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+
+
+def test_looking_for_libraries_of_blas_leaves_the_environment_as_it_is() -> None:
+    code = (
+        "import os; from nbx_registry.host import parallel; before = dict(os.environ); parallel._libraries(); "
+        "assert dict(os.environ) == before"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
