@@ -141,15 +141,17 @@ def _plugins(matrix: Matrix) -> Iterator[str]:
     yield "".join(f'<th scope="col">{column}</th>' for column in columns) + "</tr></thead><tbody>"
     for name, source in said:
         plugin = source.plugins[name]
-        lines = (
+        passed = ", ".join(escape(check["check"]) for check in plugin["checks"] if check["verdict"] == "pass")
+        lines = [
             f'<span class="{escape(check["verdict"])}">{escape(check["check"])}</span> '
             f"{escape(check.get('reason', ''))}"
             for check in plugin["checks"]
-        )
+            if check["verdict"] != "pass"
+        ]
         verdict, version = escape(plugin["verdict"]), escape(plugin["version"] or "")
         yield (
             f"<tr><td>{escape(name)}</td><td>{version}</td><td>{escape(source.bundle.device)}</td>"
-            f'<td class="{verdict}">{verdict}</td><td>{"<br>".join(lines)}</td></tr>'
+            f'<td class="{verdict}">{verdict}</td><td>{"<br>".join([*lines, passed])}</td></tr>'
         )
     yield "</tbody></table></div>"
 
