@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -27,6 +28,9 @@ from nbx_registry.runtime import LiveDevice, MemoryInfo, Slot
 WRONG_CONTEXT = frozenset({201, 400})
 """What the driver says to a launch from a thread with no context, or with another device's: invalid context, invalid
 handle."""
+
+_DEVICE_ORDINAL: Final = 9
+"""``CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL``."""
 
 FOREIGN_LIMIT = 256
 """How many streams of other libraries are remembered for a device."""
@@ -161,8 +165,11 @@ class CudaRuntime:
     @staticmethod
     def _owner(address: int) -> int:
         """Return the device whose memory an address is. Raises `CudaError` for one that is none's."""
-        ordinal = driver.bindings().CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-        return int(driver.call(f"asking about address {address:#x}", "cuPointerGetAttribute", ordinal, address))
+        # Not through cuda-bindings: 13.3 gives 0 as the ordinal of every device.
+        owner = ctypes.c_int()
+        asked = driver.library().cuPointerGetAttribute(ctypes.byref(owner), _DEVICE_ORDINAL, ctypes.c_uint64(address))
+        driver.check(asked, f"asking about address {address:#x}")
+        return owner.value
 
     def _device(self, index: int) -> _Started:
         started = self._started.get(index)
