@@ -20,6 +20,8 @@ Run = Callable[..., list[Record]]
 CASE = "awkward-f32-N63"
 """The first of its dtype, and so a representative."""
 
+DENSE = ("x1.contiguous", "x2.contiguous", "out.contiguous", "x1.size == x2.size")
+
 SPACE = Space(
     parameters={"block": (32, 64, 128, 256), "tail": (True,)},
     exclude={"a block wider than the tensor": "block > x1.size"},
@@ -41,7 +43,7 @@ def tried(try_kernel: Run, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixt
             "backend": "numpy",
             "runtimes": ("host",),
             "bind": bind,
-            "when": ("x1.contiguous", "x2.contiguous", "x1.size == x2.size", "x1.dtype == x2.dtype"),
+            "when": (*DENSE, "x1.dtype == x2.dtype"),
             "deterministic": True,
             "defaults": {"block": 64, "tail": True},
             "settings": f"{module.__name__}:SPACE",
@@ -147,7 +149,7 @@ def test_workspace_follows_the_settings(tried: Callable[..., Record]) -> None:
         return Launch(function=run, args=(*context.signature.names, "scratch"))
 
     scratch = Workspace(name="scratch", dtype="float32", shape=("block",))
-    when = ("x1.contiguous", "x2.contiguous", "x1.size == x2.size", "x1.dtype == float32", "x2.dtype == float32")
+    when = (*DENSE, "x1.dtype == float32", "x2.dtype == float32")
     record = tried(SPACE, bind, workspace=(scratch,), when=when)
     assert record.verdict == "pass"
     assert record.details["settings"].startswith("3 of 4 candidates right")
@@ -180,7 +182,7 @@ def test_code_over_the_devices_shared_memory_is_excluded_by_name_once_it_is_buil
     simulation = pytest.importorskip("nbx_simulated.plugin", reason="the simulation lives beside the core's tests")
     # The device has 49152 bytes a block, enough for 192 elements.
     space = Space(parameters={"block": (64, 128, 256)})
-    when = ("x1.contiguous", "x2.contiguous", "x1.size == x2.size", "x1.dtype == float32", "x2.dtype == float32")
+    when = (*DENSE, "x1.dtype == float32", "x2.dtype == float32")
     record = tried(space, compiled, simulation, device="sim:0", backend="loopback", runtimes=("sim",), when=when)
     assert record.verdict == "pass"
     assert record.details["settings"] == "2 of 3 candidates right, 1 excluded by 'shared memory'"

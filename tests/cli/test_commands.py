@@ -147,7 +147,8 @@ def test_doctor_tells_a_malformed_waiver(run: Run, with_plugins: Callable[..., N
     with_plugins(waiving)
     result = run("doctor")
     assert result.exit_code == 1
-    assert "known.yml:2: entry 1: check is missing" in " ".join(result.stdout.split())
+    # A long path is broken wherever the line ends.
+    assert "known.yml:2:entry1:checkismissing" in "".join(result.stdout.split())
 
 
 def test_plugins_counts_bundles_not_folders(
