@@ -89,6 +89,8 @@ def command(tmp_path: Path) -> Command:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            # Where whoever runs the tests ignores interrupts, as a shell's background jobs do, the run must not.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     return start
