@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -170,6 +171,14 @@ def _kernel(session: Session, kernel: Kernel, records: Sequence[Record], said: s
     return entry
 
 
+_FOLDERS: Final = re.compile(r"(?<![\w.:/])/(?:[^\s/:;,'\"]+/)+")
+
+
+def portable(text: str) -> str:
+    """Return text without the folders of absolute paths: a bundle goes to machines that have others."""
+    return _FOLDERS.sub("", text)
+
+
 def _entries(record: Record) -> Iterable[dict[str, Any]]:
     """Yield a record's entries, one a verdict (and waiver); the first carries what was measured."""
     measured: dict[str, Any] = {"seconds": round(record.seconds, 3)}
@@ -186,7 +195,7 @@ def _entries(record: Record) -> Iterable[dict[str, Any]]:
         reasons = [*(record.details[check] for check in checks if check in record.details), *silent]
         entry = {"case": record.case, "seed": record.seed, "check": " ".join(checks), "verdict": verdict, **measured}
         if reasons:
-            entry["reason"] = shortened("; ".join(reasons), LONGEST_REASON)
+            entry["reason"] = shortened(portable("; ".join(reasons)), LONGEST_REASON)
         if waiver is not None:
             entry["waiver"] = waiver
         yield entry

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,13 @@ BUNDLES = sorted((*ROOT.glob("nbx_registry/host/evidence/*.json"), *ROOT.glob("p
 @pytest.fixture(scope="module")
 def registry() -> nbx.Registry:
     return nbx.load()
+
+
+@pytest.mark.parametrize("path", BUNDLES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_a_shipped_bundle_names_no_folder_of_a_machine(path: Path) -> None:
+    data = json.loads(path.read_text("utf-8"))
+    reasons = [case.get("reason", "") for kernel in data["kernels"].values() for case in kernel["cases"]]
+    assert [reason for reason in reasons if portable(reason) != reason] == []
 
 
 @pytest.mark.parametrize("path", BUNDLES, ids=lambda path: path.relative_to(ROOT).as_posix())
