@@ -9,6 +9,7 @@ import pytest
 
 import nbx_registry as nbx
 from nbx_conformance import profiles, runner
+from nbx_conformance.bundle import portable
 from nbx_conformance.verify import judge, verify
 
 ROOT = Path(__file__).parents[2]
