@@ -256,13 +256,12 @@ def as_bytes(values: Array) -> Array:
 
 
 def elements_of(memory: Array, start: int, spec: TensorSpec, *, bytewise: bool = False) -> Array:
-    """Return the elements of a spec over raw memory, or, bytewise, their bytes along a last axis."""
+    """Return the elements of a spec over raw memory, or, bytewise, their bytes along a last axis.
+
+    An array of no elements lies in the memory too: a write beside it lands in a band, not in what is not ours.
+    """
     itemsize = spec.dtype.itemsize
     strides = tuple(step * itemsize for step in spec.strides)
-    if spec.size == 0:
-        return np.empty(
-            (*spec.shape, itemsize) if bytewise else spec.shape, memory.dtype if bytewise else spec.dtype.numpy
-        )
     if bytewise:
         return np.ndarray((*spec.shape, itemsize), memory.dtype, memory, start, (*strides, 1))
     return np.ndarray(spec.shape, spec.dtype.numpy, memory, start, strides)

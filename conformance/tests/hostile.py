@@ -498,9 +498,12 @@ class DenseOutput(Twin):
     """Writes one element behind the other, whatever the strides of its output."""
 
     def store(self, target: Array, values: Array) -> None:
-        if target.size:
-            there = (ctypes.c_char * (target.size * target.itemsize)).from_address(target.ctypes.data)
-            np.frombuffer(there, target.dtype)[...] = values.reshape(-1)
+        # From the first element of a reversed axis it would leave the bands, and end the process.
+        if not target.size or min(target.strides, default=0) < 0:
+            return super().store(target, values)
+        there = (ctypes.c_char * (target.size * target.itemsize)).from_address(target.ctypes.data)
+        np.frombuffer(there, target.dtype)[...] = values.reshape(-1)
+        return None
 
 
 class SeedsTheGenerator(Twin):

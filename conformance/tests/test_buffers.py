@@ -48,6 +48,7 @@ def test_a_changed_element_is_damage_only_where_elements_count() -> None:
 def test_tensors_of_no_or_one_element_have_bands_too(text: str) -> None:
     buffer = prepared(text)
     assert buffer.operand().shape == buffer.spec.shape
+    assert buffer.operand().ctypes.data == buffer.address
     assert buffer.nbytes >= 2 * BAND
     assert buffer.download().damage(elements=True) is None
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+from hostile import behind
 
 from nbx_conformance.runner import Record, verdict_of
 from nbx_registry.hookspecs import hookimpl
@@ -52,12 +52,6 @@ def tried(run: Run, op: str, function: Callable[..., Any] | None, cases: Sequenc
 def flagged(records: Iterable[Record]) -> set[str]:
     """Names of the checks that found something wrong."""
     return {name for record in records for v in ("fail", "error") for name in record.checks.get(v, ())}
-
-
-def behind(array: Array, element: int) -> Array:
-    """Return the element of memory that lies ``element`` elements from an array's first, whatever owns it."""
-    address = array.ctypes.data + element * array.itemsize
-    return np.frombuffer((ctypes.c_char * array.itemsize).from_address(address), array.dtype)
 
 
 def honest_add(x1: Array, x2: Array, out: Array) -> None:
