@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import pytest
-from hostile import CORPUS, Hostile, HostilePlugin, Twin
+from hostile import CORPUS, Hostile, HostilePlugin, Twin, WritesBeforeTheBeginning, WritesPastTheEnd
 
 from nbx_conformance.runner import Record, verdict_of
 
@@ -35,6 +35,15 @@ def test_the_honest_twin_passes_every_case(try_kernel: Run, hostile: Hostile) ->
     records = try_kernel("nbx-hostile/kernel", HostilePlugin(hostile.op, hostile.twin, **hostile.kernel))
     assert {r.case: r.details for r in records if r.verdict in ("fail", "error")} == {}
     assert verdict_of(records) == "pass"
+
+
+@pytest.mark.parametrize("fault", [WritesPastTheEnd, WritesBeforeTheBeginning])
+def test_a_kernel_that_writes_beside_its_memory_is_given_none_without_bands(try_kernel: Run, fault: type[Twin]) -> None:
+    records = try_kernel("nbx-hostile/kernel", HostilePlugin("add@1", fault))
+    astray = [record.checks for record in records if "guards" in record.checks.get("fail", ())]
+    assert astray
+    assert all("determinism" in checks["pass"] for checks in astray)
+    assert not [checks for checks in astray if any("allocation" in names for names in checks.values())]
 
 
 def test_a_kernel_that_refuses_everything_has_proven_nothing(try_kernel: Run) -> None:

@@ -74,6 +74,9 @@ OF_LARGE: Final[frozenset[str]] = frozenset(
 )
 """What is asked about a case too large to be looked at everywhere; the rest is for smaller ones."""
 
+UNGUARDED: Final[frozenset[str]] = frozenset({"allocation"})
+"""What runs a kernel on memory without guard bands, as a call does: asked only of those that keep to theirs."""
+
 NAMES: Final[tuple[str, ...]] = (*CHECKS, refusals.NAME, built.NAME)
 
 REQUIRED: Final[frozenset[str]] = frozenset({"numbers", "allocation"})
