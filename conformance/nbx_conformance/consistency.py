@@ -63,8 +63,9 @@ def _whole(entry: Data, found: Bundle, passed: set[str], op: Op | None, kernel: 
             required -= {"inputs", "fresh"}
         elif op is not None and all(param.mutable for param in op.tensors):
             required -= {"inputs"}
-        if kernel is not None and kernel.deterministic and launched:
-            required |= {"determinism"}
+        if kernel is not None and launched:
+            claims = {"determinism": kernel.deterministic, "batch": kernel.batch_invariant}
+            required |= {check for check, claimed in claims.items() if claimed}
         if missing := sorted(required - passed):
             yield f"verdict pass, but no case passed {', '.join(missing)}"
     if verdict in ("fail", "incomplete"):

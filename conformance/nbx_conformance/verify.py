@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 from nbx_conformance import bundle as bundles
 from nbx_conformance import consistency, profiles, shape, signing
 from nbx_conformance.cases import FOLDER, SIZES, Case, CaseTable
+from nbx_conformance.checks import replay
 from nbx_conformance.profiles import Judged
 from nbx_registry import bundle, digest, jsonfile
 from nbx_registry.bundle import Bundle
@@ -236,11 +237,24 @@ def _notes(data: Mapping[str, Any], found: Bundle, registry: Registry) -> Iterat
         yield f"made on {found.created:%Y-%m-%d}, which is to come by the clock here"
     if found.suite_digest != bundles.suite_digest():
         yield f"made by another state of the suite ({found.suite}), whose cases are not compared with those here"
+    # Some runtimes capture nothing: the claim then says nothing there.
+    if unproven := sorted(_not_replayed(data, registry)):
+        yield f"replayable, they claim, but no case passed replay: {', '.join(unproven)}"
     device = registry.devices.get(found.device)
     if device is None:
         yield f"device {found.device} is not described here"
     elif device.digest != data["device"]["digest"]:
         yield f"what is stated about {found.device} here is not what was stated when it was checked"
+
+
+def _not_replayed(data: Mapping[str, Any], registry: Registry) -> Iterator[str]:
+    for identifier, entry in data["kernels"].items():
+        kernel = registry.catalog.kernels.get(identifier)
+        if kernel is None or not kernel.replayable or entry["verdict"] != "pass" or entry["backend"] == "view":
+            continue
+        passed = {name for case in entry["cases"] if case["verdict"] == "pass" for name in case["check"].split(" ")}
+        if replay.NAME not in passed:
+            yield identifier
 
 
 def _unchecked(data: Mapping[str, Any], registry: Registry) -> Iterator[str]:

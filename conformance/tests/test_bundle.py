@@ -160,6 +160,8 @@ def failed(data: dict[str, Any]) -> None:
         (drop("fresh"), "verdict pass, but no case passed fresh"),
         (drop("numbers"), "no case passed numbers"),
         (drop("allocation"), "no case passed allocation"),
+        (drop("determinism"), "no case passed determinism"),
+        (drop("batch"), "no case passed batch"),
         (fail_one, "verdict: is 'pass', but a case failed"),
         (failed, "verdict fail: it proves nothing"),
         (without_case, "is missing of the cases of sqrt@1"),
@@ -176,6 +178,14 @@ def test_a_bundle_that_does_not_bear_out_its_verdict_does_not_verify(
     found = verify(resealed(file, change), registry, runner.case_table(registry))
     assert found.code == NOT_VERIFIED
     assert any(why in problem for problem in found.problems), found.problems
+
+
+def test_a_claim_to_replay_that_no_case_tried_is_noted(file: Path, registry: nbx.Registry) -> None:
+    cases = runner.case_table(registry)
+    assert not [note for note in verify(file, registry, cases).notes if "replay" in note]
+    found = verify(resealed(file, drop("replay")), registry, cases)
+    assert f"replayable, they claim, but no case passed replay: {KERNEL}" in found.notes
+    assert found.code != NOT_VERIFIED
 
 
 @pytest.mark.parametrize(

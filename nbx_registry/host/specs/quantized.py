@@ -18,11 +18,11 @@ KERNELS = (
         "Tiles of whole groups, a nibble of all words at a time, on every core where they are many.",
         batch_invariant=True,
     ),
+    # One vector: there is no batch for its bits to depend on.
     numpy_kernel(
         "dequant_gemv_int4",
         "quantized",
         "Tiles of 512 rows and 1024 columns, unpacked and multiplied by BLAS, added in order of rows.",
-        batch_invariant=True,
     ),
     # BLAS picks another kernel, and another order of adding up, for another number of rows.
     numpy_kernel(
