@@ -1,0 +1,282 @@
+"""rms_norm: rows divided by their root mean square.
+
+`short` normalises ``BLOCK_ROWS`` rows that fit a block, each read once. `long` has one program a row, which it reads
+twice: the second time from its end, so that what the first pass read last is met in the cache. `add_squares` and
+`scale_pieces` give a row to several programs, where rows are few: the first writes a sum of squares for each piece,
+the second adds those of the row in a fixed tree and scales the piece.
+
+Arithmetic is float32, for float64 in float64, with the reciprocal root and each product rounded once. Block sizes
+follow from a row's length and strides alone: a row's bits do not depend on the number of rows. Deterministic.
+
+At the least a row is read and written once: 2 x 268 MB for 16384 x 8192 of 16 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import triton
+import triton.language as tl
+
+from nbx_registry.launch import BindContext, Launch, Scalar
+from nbx_triton.compiler import Options
+from nbx_triton.kernels.normalization import affine, compute, quotient, reciprocal_root, zeros
+from nbx_triton.kernels.strided import NARROW, collapse, locate, program, reach
+from nbx_triton.launching import Argument, launch
+
+LARGEST_ROW = 16384
+"""Elements of a row that one program holds in registers."""
+PIECE = 8192
+"""Elements of a piece of a row that has a program of its own."""
+MAX_PIECES = 1024
+_TURN = 8192
+
+
+@triton.jit
+def short(
+    x,
+    weight,
+    out,
+    rows,
+    length,
+    count,
+    eps,
+    row_shape,
+    row_strides,
+    out_strides,
+    stride,
+    weight_stride,
+    out_stride,
+    WIDE: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK_COLUMNS: tl.constexpr,
+):
+    """Write x / sqrt(mean of x^2 + eps) * weight, ``BLOCK_ROWS`` whole rows. ``count`` is their length as a number."""
+    row = program(WIDE) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
+    column = tl.arange(0, BLOCK_COLUMNS)[None, :].to(row.dtype)
+    inside = (row < rows)[:, None] & (column < length)
+    source = x + locate(row, row_shape, row_strides)[:, None]
+    a = compute(tl.load(source + column * stride, mask=inside, other=0))
+    scale = reciprocal_root(quotient(tl.sum(a * a, axis=1), count) + eps)[:, None]
+    y = affine(a * scale, weight, None, column, column < length, weight_stride, 0)
+    target = out + locate(row, row_shape, out_strides)[:, None]
+    tl.store(target + column * out_stride, y.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def long(
+    x,
+    weight,
+    out,
+    length,
+    count,
+    eps,
+    row_shape,
+    row_strides,
+    out_strides,
+    stride,
+    weight_stride,
+    out_stride,
+    WIDE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Write one row, ``BLOCK`` elements at a time."""
+    row = program(WIDE)
+    column = tl.arange(0, BLOCK)[None, :].to(row.dtype)
+    source = x + locate(row, row_shape, row_strides)
+    target = out + locate(row, row_shape, out_strides)
+    squares = zeros(x.dtype.element_ty, 1, BLOCK)
+    for at in range(0, length, BLOCK):
+        a = compute(tl.load(source + (at + column) * stride, mask=at + column < length, other=0))
+        squares += a * a
+    scale = reciprocal_root(quotient(tl.sum(squares, axis=1), count) + eps)[:, None]
+    pieces = (length + BLOCK - 1) // BLOCK
+    for piece in range(pieces):
+        at = (pieces - 1 - piece) * BLOCK
+        inside = at + column < length
+        a = compute(tl.load(source + (at + column) * stride, mask=inside, other=0))
+        y = affine(a * scale, weight, None, at + column, inside, weight_stride, 0)
+        tl.store(target + (at + column) * out_stride, y.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def add_squares(
+    x,
+    partial,
+    length,
+    pieces,
+    per_piece,
+    row_shape,
+    row_strides,
+    stride,
+    WIDE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Write the sum of squares of ``per_piece`` elements to ``partial[row, piece]``."""
+    number = program(WIDE)
+    column = tl.arange(0, BLOCK)[None, :].to(number.dtype)
+    source = x + locate(number // pieces, row_shape, row_strides)
+    first = number % pieces * per_piece
+    last = tl.minimum(first + per_piece, length)
+    squares = zeros(x.dtype.element_ty, 1, BLOCK)
+    for at in range(first, last, BLOCK):
+        a = compute(tl.load(source + (at + column) * stride, mask=at + column < last, other=0))
+        squares += a * a
+    tl.store(partial + number + tl.arange(0, 1), tl.sum(squares, axis=1))
+
+
+@triton.jit
+def scale_pieces(
+    x,
+    weight,
+    partial,
+    out,
+    length,
+    pieces,
+    per_piece,
+    count,
+    eps,
+    row_shape,
+    row_strides,
+    out_strides,
+    stride,
+    weight_stride,
+    out_stride,
+    WIDE: tl.constexpr,
+    PIECES: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Write one piece of a row. PIECES is ``pieces`` up to a power of two."""
+    number = program(WIDE)
+    row = number // pieces
+    column = tl.arange(0, BLOCK)[None, :].to(number.dtype)
+    piece = tl.arange(0, PIECES)[None, :]
+    parts = tl.load(partial + row * pieces + piece, mask=piece < pieces, other=0)
+    scale = reciprocal_root(quotient(tl.sum(parts, axis=1), count) + eps)[:, None]
+    source = x + locate(row, row_shape, row_strides)
+    target = out + locate(row, row_shape, out_strides)
+    first = number % pieces * per_piece
+    last = tl.minimum(first + per_piece, length)
+    for at in range(first, last, BLOCK):
+        inside = at + column < last
+        a = compute(tl.load(source + (at + column) * stride, mask=inside, other=0))
+        y = affine(a * scale, weight, None, at + column, inside, weight_stride, 0)
+        tl.store(target + (at + column) * out_stride, y.to(out.dtype.element_ty), mask=inside)
+
+
+def _options(warps: int) -> Options:
+    return Options(num_warps=warps, num_stages=1, enable_fp_fusion=True)
+
+
+def _blocks(length: int, stride: int) -> tuple[int, int, int]:
+    """Return rows and columns of a block, and warps: 32 elements a thread, of 16 bits four loads of 16 bytes."""
+    columns = triton.next_power_of_2(length)
+    if stride != 1 and columns <= 128:
+        # Neighbours in memory are in different rows.
+        return 32, columns, 4
+    if columns <= 4096:
+        return 4096 // columns, columns, 4
+    return 1, columns, columns // 1024
+
+
+def _arguments(ctx: BindContext) -> tuple[dict[str, Argument], dict[str, Argument], dict[str, Argument]]:
+    """Return what reading a row takes, what scaling and writing it takes besides, and how the rows are counted."""
+    x, weight = ctx.signature.operands
+    (out,) = ctx.signature.outputs
+    row_shape, row_strides, out_strides = collapse(x.shape[:-1], x.strides[:-1], out.strides[:-1])
+    number = "float64" if x.dtype.bits == 64 else "float32"
+    read: dict[str, Argument] = {
+        "x": "x",
+        "length": x.shape[-1],
+        "row_shape": row_shape,
+        "row_strides": row_strides,
+        "stride": x.strides[-1],
+    }
+    write: dict[str, Argument] = {
+        "weight": None if weight is None else "weight",
+        "out": "out",
+        "count": Scalar(float(x.shape[-1]), number),
+        "eps": Scalar(ctx.signature.attributes["eps"], number),
+        "out_strides": out_strides,
+        "weight_stride": 0 if weight is None else weight.strides[0],
+        "out_stride": out.strides[-1],
+    }
+    return read, write, {"rows": x.size // x.shape[-1]}
+
+
+def _wide(ctx: BindContext, slack: int) -> bool:
+    x, _ = ctx.signature.operands
+    (out,) = ctx.signature.outputs
+    # Masked columns past the row's end have offsets too.
+    beyond = slack * max(abs(x.strides[-1]), abs(out.strides[-1]), 1)
+    return max(x.size, reach(x.shape, x.strides), reach(out.shape, out.strides)) + beyond >= NARROW
+
+
+def bind(ctx: BindContext) -> Sequence[Launch]:
+    """Bind ``rms_norm`` with one program for one row or several."""
+    x, _ = ctx.signature.operands
+    (out,) = ctx.signature.outputs
+    if out.size == 0:
+        return ()
+    length = x.shape[-1]
+    read, write, count = _arguments(ctx)
+    rows = x.size // length
+    if length <= LARGEST_ROW:
+        block_rows, block_columns, warps = _blocks(length, x.strides[-1])
+        constants: dict[str, Any] = {
+            "WIDE": _wide(ctx, block_rows * block_columns),
+            "BLOCK_ROWS": block_rows,
+            "BLOCK_COLUMNS": block_columns,
+        }
+        step = launch(
+            ctx,
+            short,
+            programs=triton.cdiv(rows, block_rows),
+            arguments={**read, **write, **count},
+            constants=constants,
+            options=_options(warps),
+        )
+        return (step,)
+    step = launch(
+        ctx,
+        long,
+        programs=rows,
+        arguments={**read, **write},
+        constants={"WIDE": _wide(ctx, _TURN), "BLOCK": _TURN},
+        options=_options(16),
+    )
+    return (step,)
+
+
+def bind_split(ctx: BindContext) -> Sequence[Launch]:
+    """Bind ``rms_norm`` with several programs a row; their sums of squares are the workspace ``partial``."""
+    x, _ = ctx.signature.operands
+    (out,) = ctx.signature.outputs
+    if out.size == 0:
+        return ()
+    length = x.shape[-1]
+    rows = x.size // length
+    # The kernel's workspace declares the same number.
+    pieces = min(triton.cdiv(length, PIECE), MAX_PIECES)
+    per_piece = triton.cdiv(triton.cdiv(length, pieces), PIECE) * PIECE
+    read, write, _ = _arguments(ctx)
+    cut: dict[str, Argument] = {"partial": "partial", "pieces": pieces, "per_piece": per_piece}
+    wide = _wide(ctx, pieces * per_piece)
+    add = launch(
+        ctx,
+        add_squares,
+        programs=rows * pieces,
+        arguments={**read, **cut},
+        constants={"WIDE": wide, "BLOCK": PIECE},
+        options=_options(8),
+    )
+    scale = launch(
+        ctx,
+        scale_pieces,
+        programs=rows * pieces,
+        arguments={**read, **write, **cut},
+        constants={"WIDE": wide, "PIECES": triton.next_power_of_2(pieces), "BLOCK": PIECE},
+        options=_options(8),
+    )
+    return (add, scale)
