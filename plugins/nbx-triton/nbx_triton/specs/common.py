@@ -19,7 +19,7 @@ def kernel(op: str, variant: str, reference: str, **facts: Any) -> Kernel:
         id=f"nbx-triton/{op.partition('@')[0]}/{variant}",
         op=op,
         backend="triton",
-        runtimes=("cuda",),
+        runtimes=("cuda", "hip"),
         bind=f"nbx_triton.kernels.{reference}",
         deterministic=True,
         replayable=True,
