@@ -72,6 +72,7 @@ class Artifact:
     toolkit: str
     """Name and version: ``triton 3.6.0``."""
     shared_bytes: int = 0
+    """Dynamic shared memory that the code needs, bytes: what its launches ask for, at least."""
     registers: int | None = None
     spills: int | None = None
     threads: int | None = None

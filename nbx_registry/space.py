@@ -20,6 +20,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -97,6 +98,18 @@ class Space:
             settings = {**kernel.defaults, **dict(zip(self.parameters, values, strict=True))}
             yield _candidate(kernel, rules, settings, signature, device)
 
+    def outside(self, kernel: Kernel, signature: Signature, device: Device, settings: Mapping[str, Any]) -> str:
+        """Return why settings are none of its candidates for a signature on a device; empty where they are one.
+
+        Settings that the space leaves alone may have any value.
+        """
+        for name, values in self.parameters.items():
+            if not any(_same(settings[name], value) for value in values):
+                return f"{name}={settings[name]!r} is none of {values!r}"
+        rules = [(name, expr.parse(text)) for name, text in self.exclude.items()]
+        candidate = _candidate(kernel, rules, settings, signature, device)
+        return candidate.excluded and f"excluded by {candidate.excluded!r}: {candidate.reason}"
+
 
 def of(kernel: Kernel, op: Op, found: object) -> Space:
     """Return what a kernel's ``settings`` led to, once it is known to be a space of that kernel.
@@ -120,14 +133,19 @@ def given(kernel: Kernel, signature: Signature, settings: Mapping[str, Any]) -> 
         if name not in kernel.defaults:
             has = f"it has {', '.join(kernel.defaults)}" if kernel.defaults else "it has none"
             raise UnknownName.of(f"setting of {kernel.id}", name, kernel.defaults, has)
-    for text in kernel.key:
-        if _is_extent(signature.op, text) and not expr.parse(text).evaluate(signature.value):
+    for text in extents(kernel, signature.op):
+        if not expr.parse(text).evaluate(signature.value):
             raise SignatureError(
                 f"{text} of the key of {kernel.id} is an extent of 0 in {signature}: there is nothing to run, and so "
                 "nothing to set",
                 code="SHAPE",
             )
     return {**kernel.defaults, **settings}
+
+
+def extents(kernel: Kernel, op: Op) -> tuple[str, ...]:
+    """Return the expressions of a kernel's key that are extents: where one is 0 there is nothing to run."""
+    return _extents(kernel.key, op)
 
 
 def over_limit(launches: Iterable[Launch], device: Device) -> str:
@@ -141,7 +159,7 @@ def over_limit(launches: Iterable[Launch], device: Device) -> str:
         artifact = launch.function
         if not isinstance(artifact, Artifact):
             continue
-        used = artifact.shared_bytes + launch.shared_bytes
+        used = max(artifact.shared_bytes, launch.shared_bytes)
         limit = next((device.fact(key) for key in _SHARED_FACTS if key in device.facts), None)
         if used and limit is None:
             raise device.missing(_SHARED_FACTS[0])
@@ -179,6 +197,11 @@ def _candidate(
 def _is_extent(op: Op, text: str) -> bool:
     name = op.names.get(text.strip())
     return name is not None and (name.kind == "axis" or name.field in ("size", "nbytes"))
+
+
+@lru_cache(maxsize=4096)
+def _extents(key: tuple[str, ...], op: Op) -> tuple[str, ...]:
+    return tuple(text for text in key if _is_extent(op, text))
 
 
 def _problems(kernel: Kernel, op: Op, found: object) -> Iterator[str]:

@@ -174,8 +174,8 @@ def launch(shared: int, dynamic: int = 0) -> Launch:
 def test_code_over_the_devices_shared_memory_is_told_with_both_figures() -> None:
     device = nbx.load().devices["nvidia/h200-sxm"]
     limit = device.fact("shared.bytes_per_block_optin")
-    assert space.over_limit([launch(1000), launch(limit)], device) == ""
-    told = space.over_limit([launch(1000), launch(limit, 16)], device)
+    assert space.over_limit([launch(1000), launch(limit, limit)], device) == ""
+    told = space.over_limit([launch(1000), launch(limit, limit + 16)], device)
     assert told == f"rows takes {limit + 16} bytes a block; nvidia/h200-sxm has {limit}"
 
 

@@ -63,7 +63,7 @@ def describe(launch: Launch) -> dict[str, Any] | None:
 
 def _used(launch: Launch, artifact: Artifact, field: str) -> int | None:
     if field == "shared_bytes":
-        return artifact.shared_bytes + launch.shared_bytes
+        return max(artifact.shared_bytes, launch.shared_bytes)
     if field == "threads":
         return artifact.threads or launch.block[0] * launch.block[1] * launch.block[2]
     return artifact.registers
