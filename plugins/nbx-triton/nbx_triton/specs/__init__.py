@@ -1,10 +1,28 @@
 """What the Triton kernels need and promise, as data: no toolkit is imported here."""
 
 from nbx_triton.specs.attention import KERNELS as _ATTENTION
+from nbx_triton.specs.convolution import KERNELS as _CONVOLUTION
 from nbx_triton.specs.elementwise import KERNELS as _ELEMENTWISE
+from nbx_triton.specs.layout import KERNELS as _LAYOUT
+from nbx_triton.specs.normalization import KERNELS as _NORMALIZATION
+from nbx_triton.specs.paged import KERNELS as _PAGED
+from nbx_triton.specs.pointwise import KERNELS as _POINTWISE
 from nbx_triton.specs.product import KERNELS as _PRODUCT
 from nbx_triton.specs.random import KERNELS as _RANDOM
+from nbx_triton.specs.rotary import KERNELS as _ROTARY
 from nbx_triton.specs.rows import KERNELS as _ROWS
 
-KERNELS = (*_ELEMENTWISE, *_ROWS, *_PRODUCT, *_ATTENTION, *_RANDOM)
+KERNELS = (
+    *_ELEMENTWISE,
+    *_POINTWISE,
+    *_ROWS,
+    *_LAYOUT,
+    *_ROTARY,
+    *_NORMALIZATION,
+    *_PRODUCT,
+    *_CONVOLUTION,
+    *_ATTENTION,
+    *_PAGED,
+    *_RANDOM,
+)
 """Every kernel of this distribution."""
