@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from nbx_registry.decision import Candidate, Decision, Evidence, Fault
     from nbx_registry.dtypes import DType
     from nbx_registry.errors import (
+        CaptureError,
         MissingFact,
         NbxError,
         OutOfMemory,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
         SignatureError,
         UnknownName,
     )
+    from nbx_registry.graph import Graph
     from nbx_registry.hookspecs import hookimpl
     from nbx_registry.kernel import Backend, Kernel, Workspace
     from nbx_registry.launch import BindContext, Launch, Scalar, ScalarOf, View
@@ -43,6 +45,7 @@ _HOMES = {
     "decision": ("Candidate", "Decision", "Evidence", "Fault"),
     "dtypes": ("DType",),
     "errors": (
+        "CaptureError",
         "MissingFact",
         "NbxError",
         "OutOfMemory",
@@ -51,6 +54,7 @@ _HOMES = {
         "SignatureError",
         "UnknownName",
     ),
+    "graph": ("Graph",),
     "hookspecs": ("hookimpl",),
     "kernel": ("Backend", "Kernel", "Workspace"),
     "launch": ("BindContext", "Launch", "Scalar", "ScalarOf", "View"),
@@ -72,10 +76,12 @@ __all__ = [
     "BindContext",
     "Bound",
     "Candidate",
+    "CaptureError",
     "DType",
     "Decision",
     "Evidence",
     "Fault",
+    "Graph",
     "Kernel",
     "Launch",
     "LiveDevice",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from nbx_registry.call import Call, Fixed
 from nbx_registry.cost import Cost
 from nbx_registry.decision import Evidence
 from nbx_registry.errors import SignatureError
@@ -23,14 +24,17 @@ class Bound:
 
     Attributes
     ----------
+    fixed : Fixed
+        The call with its arrays settled.
     out
         The outputs written by each call: an array, a tuple of arrays, or None.
     program : BoundProgram
         The program behind it.
     """
 
-    __slots__ = ("_args", "_call", "_dispatcher", "_rest", "_run", "out", "program")
+    __slots__ = ("_args", "_call", "_dispatcher", "_registry", "_rest", "_run", "fixed", "out", "program")
 
+    fixed: Fixed
     program: BoundProgram
 
     def __init__(
@@ -44,16 +48,25 @@ class Bound:
         require: str | None,
     ) -> None:
         self._dispatcher = dispatcher
+        self._registry = dispatcher.registry
         # The arrays are kept: the call runs on their addresses.
         self._call, self._args = dispatcher.prepare(tensors, attributes, out, device, kernel, require)
         names = {param.name for param in dispatcher.op.tensors}
         self._rest = ({n: v for n, v in attributes.items() if n not in names}, device, kernel, require)
-        self.program, self.out, self._run = self._call.fix(self._args, out)
+        self._fix(self._call, self._args, out)
 
     def __call__(self) -> Any:
         """Run; return the outputs."""
+        recording = self._registry.recording
+        if recording is not None:
+            return recording.observe_bound(self)
         self._run()
         return self.out
+
+    def _fix(self, call: Call, args: tuple[Any, ...], out: Any) -> None:
+        self.fixed = fixed = call.fix(args, out)
+        self._call, self._args = call, args
+        self.program, self.out, self._run = fixed.bound, fixed.outputs, fixed.again
 
     def rebind(self, *tensors: Any, out: Any = None) -> None:
         """Put other arrays of the same kind in place of the bound ones; ``out`` keeps the old outputs if None.
@@ -70,8 +83,12 @@ class Bound:
                 f"rebind: {theirs.signature} on {theirs.target} is of another kind than {ours.signature} on "
                 f"{ours.target}; bind anew"
             )
-        self.program, self.out, self._run = call.fix(args, target)
-        self._call, self._args = call, args
+        self._fix(call, args, target)
+
+    @property
+    def arrays(self) -> tuple[Any, ...]:
+        """The tensors bound, by position."""
+        return self._args
 
     @property
     def kernel(self) -> str:

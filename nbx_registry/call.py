@@ -54,6 +54,8 @@ class Fixed(NamedTuple):
     """Allocated where the caller gave none."""
     again: Callable[[], object]
     """Runs on the arrays."""
+    enqueue: Callable[[Any], object] | None = None
+    """Launches on a stream, its raw handle, with no look at values; None where there is more to do, or nothing."""
 
 
 class Call(Protocol):

@@ -39,6 +39,12 @@ class Choice:
     expansion: Expansion | None = None
     parts: tuple[Choice, ...] = ()
 
+    def unreplayable(self) -> list[str]:
+        """Return the kernels, by id, that do not say that they can be replayed: of a composite those of its parts."""
+        if self.parts:
+            return [kernel for part in self.parts for kernel in part.unreplayable()]
+        return [] if self.kernel.replayable else [self.kernel.id]
+
 
 @dataclass(slots=True)
 class Entry:

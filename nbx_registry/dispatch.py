@@ -43,11 +43,11 @@ _PLAIN = interop.adapter(np.empty(0))
 
 
 class Dispatcher:
-    """Calls one op of one registry."""
+    """Calls one op of one registry, its ``registry``."""
 
     def __init__(self, registry: Registry, op: Op) -> None:
         self.op = op
-        self._registry = registry
+        self.registry = registry
         self._calls: OrderedDict[tuple[Any, ...], Call] = OrderedDict()
         self._lock = threading.Lock()
         self._is_tensor = frozenset(param.name for param in op.tensors)
@@ -140,7 +140,7 @@ class Dispatcher:
         require: str | None,
     ) -> tuple[Call, bool]:
         """Return the call, and whether it serves all arguments of this kind, however they are aligned."""
-        registry, op = self._registry, self.op
+        registry, op = self.registry, self.op
         if len(args) > len(self._is_tensor):
             op.arguments(args, attributes)
         params = op.tensors
@@ -240,7 +240,7 @@ class Dispatcher:
             )
         if not places:
             places = {self._named("out", adapter.place, array): "out=" for array, adapter in outs[:1]}
-        wanted = None if device is None else self._registry.target(device).name
+        wanted = None if device is None else self.registry.target(device).name
         place = next(iter(places), wanted or "cpu")
         if wanted is not None and wanted != place:
             what = "the tensors are" if any(adapters) else "out= is"

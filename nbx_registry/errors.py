@@ -124,6 +124,22 @@ class OutOfMemory(NbxError, MemoryError):
         self.free = free
 
 
+class CaptureError(NbxError):
+    """Calls that cannot be captured as a graph, or a graph that is not what the calls are.
+
+    ``code`` says what is in the way: ``NOT_REPLAYABLE`` (a kernel), ``HOST_READ`` (the host waits for the device),
+    ``MOVED`` (memory is allocated, so that it lies elsewhere each time), ``CHANGED`` (other calls each time),
+    ``REPLAY_DIFFERS`` (other bytes than the calls leave), ``NOT_CAPTURED`` (what the runtime says). ``kernel`` is the
+    id of the kernel that it is about, None where it is about none.
+    """
+
+    code = "NOT_CAPTURED"
+
+    def __init__(self, message: str, *, code: str | None = None, kernel: str | None = None) -> None:
+        super().__init__(message, code=code)
+        self.kernel = kernel
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return ``; did you mean 'x'?`` for the closest known name, or an empty string."""
     import difflib  # a name that is known needs none

@@ -11,10 +11,11 @@ from typing import Any, cast
 import numpy as np
 
 from nbx_registry.call import Call, CallShape, DirectCall, Fixed, ListCall, ViewCall, flat
-from nbx_registry.errors import NbxError, SignatureError
+from nbx_registry.errors import CaptureError, NbxError, SignatureError
 from nbx_registry.guards import Guard, guards_of
 from nbx_registry.interop.memory import address_of
 from nbx_registry.interop.numpy_arrays import NumpyAdapter
+from nbx_registry.memory.allocation import own_allocator
 from nbx_registry.packing import PackedCall, packs
 from nbx_registry.program import BoundProgram
 from nbx_registry.programs import Programs
@@ -59,6 +60,8 @@ class GeneralCall:
     __slots__ = (
         "_address",
         "_addressed",
+        "_asks",
+        "_capturable",
         "_count",
         "_fetch_out",
         "_guards",
@@ -96,6 +99,8 @@ class GeneralCall:
         assert teller is not None
         self._stream = teller.streams(shape.place)
         self._simple = not bound.workspace and not bound.derived
+        self._capturable = _capturable(bound)
+        self._asks = not self._capturable or (bool(bound.workspace) and not array)
         slots = [slot for slot in bound.slots if slot.kind in ("input", "output")]
         self._count = len(slots)
         looked_at = not aligned and _aligns(programs, shape)
@@ -114,6 +119,8 @@ class GeneralCall:
         bound, program = self.bound, self.bound.program
         if program is not None:
             stream = self._stream()
+            if self._asks:
+                check_capture(bound, stream, allocates=bool(bound.workspace))
             # Held until all is enqueued: dropped before, it would be freed ahead of the launches that use it.
             workspace = [] if self._simple else bound.allocate_workspace(stream)
             complete = operands if self._simple else bound.operands(operands, workspace)
@@ -149,9 +156,13 @@ class GeneralCall:
             _nothing if program is None else pin(complete) if pin is not None else partial(program.run, complete)
         )
 
+        capturable, bound = self._capturable, self.bound
+
         def again(_held: object = workspace) -> None:
             for guard in guards:
                 guard(operands)
+            if not capturable:
+                check_capture(bound, stream(), allocates=False)
             advance()
             try:
                 launch(stream())
@@ -160,7 +171,7 @@ class GeneralCall:
             except Exception as error:
                 raise self._diagnose(error, operands) from error
 
-        return Fixed(self.bound, _result(made), again)
+        return Fixed(bound, _result(made), again, launch if program is not None else None)
 
     def _diagnose(self, error: Exception, operands: Sequence[Any]) -> NbxError:
         """Tell the caller's mistake, which NumPy found, from the kernel's."""
@@ -293,7 +304,46 @@ def _compilable(shape: CallShape) -> bool:
         and bound.runtime.operands == "address"
         and bound.program is not None
         and not (bound.workspace or bound.derived)
+        and _capturable(bound)
         and all(adapter.address_code for adapter in adapters)
+    )
+
+
+def _capturable(bound: BoundProgram) -> bool:
+    """Return whether its launches may be captured with whatever stream they are enqueued on."""
+    # Over arrays everything runs when it is called.
+    array = bound.runtime is None or bound.runtime.operands == "array"
+    return array or not bound.choice.unreplayable()
+
+
+def check_capture(bound: BoundProgram, stream: Any, *, allocates: bool) -> None:
+    """Raise `CaptureError` where the stream is being captured, by whomever, and a call cannot be part of that.
+
+    ``allocates`` says whether it allocates workspace as it runs.
+    """
+    runtime, live = bound.runtime, bound.live
+    if runtime is None or live is None or runtime.operands == "array" or not runtime.capturing(live.index, stream):
+        return
+    kernels = bound.choice.unreplayable()
+    if kernels:
+        raise unreplayable(bound, kernels[0])
+    if allocates and not own_allocator():
+        kernel = bound.choice.kernel.id
+        raise CaptureError(
+            f"{bound.signature}: {kernel} takes workspace, and its stream is being captured; bind the op before "
+            "(reg.bind allocates once), or give memory by nbx.allocating",
+            code="MOVED",
+            kernel=kernel,
+        )
+
+
+def unreplayable(bound: BoundProgram, kernel: str) -> CaptureError:
+    """Return the error for a kernel that does not say that it can be replayed."""
+    return CaptureError(
+        f"{bound.signature}: {kernel} does not say that it can be replayed; pin a kernel that does (kernel=...): "
+        f"nbx kernels --op {bound.signature.op.name} tells which",
+        code="NOT_REPLAYABLE",
+        kernel=kernel,
     )
 
 

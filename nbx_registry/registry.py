@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from nbx_registry.diagnosis import Finding
     from nbx_registry.dispatch import Dispatcher
     from nbx_registry.draft import Draft
+    from nbx_registry.graph import Graph
     from nbx_registry.observe import Observer, Profile
     from nbx_registry.op import Op
     from nbx_registry.plan import Plan
@@ -37,11 +38,13 @@ if TYPE_CHECKING:
     from nbx_registry.price import Price
     from nbx_registry.program import BoundProgram
     from nbx_registry.programs import Programs
+    from nbx_registry.recording import Recording
     from nbx_registry.runtime import LiveDevice, Runtime
     from nbx_registry.selection import Selector
     from nbx_registry.signature import Signature
     from nbx_registry.space import Space
     from nbx_registry.target import Target, Targets
+    from nbx_registry.tuning import Outcome
 
 Made = TypeVar("Made")
 
@@ -94,11 +97,14 @@ class Registry:
         What ran: ``reg.ran()``.
     observer : Observer or None
         Sees every call while a profile or recording is on.
+    recording : Recording or None
+        Sees what runs through `bind` too, while a graph is captured.
     """
 
     def __init__(self, catalog: Catalog, require: str = "checked") -> None:
         self.catalog = catalog
         self.observer: Observer | None = None
+        self.recording: Recording | None = None
         self.default_require = require
         self._dispatchers: dict[str, Dispatcher] = {}
         self._prepare: dict[str, Callable[..., tuple[Call, tuple[Any, ...]]]] = {}
@@ -413,10 +419,12 @@ class Registry:
         if self.catalog.op(op).id != signature.op.id:
             raise SignatureError(f"the signature is of {signature.op.id}, not of {op}")
         target = self.target(device)
-        choice = self.programs.choose(signature, target, require, kernel)
-        if settings is not None:
+        if settings is None:
+            choice = self.programs.settle(signature, target, require, kernel)
+        else:
             if kernel is None:
                 raise SignatureError("settings are those of a kernel: name it, kernel=...", code="ARGUMENTS")
+            choice = self.programs.choose(signature, target, require, kernel)
             choice = replace(choice, settings=given(choice.kernel, signature, settings), tuned=None)
         return build(choice, signature, target, require, kernel, runtime)
 
@@ -546,6 +554,61 @@ class Registry:
         _check_plan(plan)
         return census(plan, self.catalog, self._selector, self._target_of(device))
 
+    def tune(
+        self,
+        op: str | Plan,
+        /,
+        *tensors: Any,
+        out: Any = None,
+        device: str | None = None,
+        kernel: str | None = None,
+        **attributes: Any,
+    ) -> Outcome:
+        """Find launch settings for the keys of a request, or of a whole plan, on a device, and write them to a file.
+
+        Of every kernel that may run it and states a space (or of ``kernel``), each candidate that no rule excludes is
+        compiled, held against the device's limits, checked against the oracle on several inputs, and only then timed.
+        The fastest is what is written if it beats the default once more, else the default is.
+
+        A registry reads settings when it first asks for some: load another to use what was written.
+
+        Parameters
+        ----------
+        tensors, attributes
+            As `decide` takes them. The values of NumPy arrays and Python scalars are those that is tuned on; for specs
+            they are drawn.
+        out
+            A folder, or a file that ends in ``.json``; by default the user's folder of settings.
+        device
+            A live handle, or a product, of which all devices here share the keys; by default where the arrays are, and
+            what the plan is for.
+
+        Raises
+        ------
+        SignatureError
+            The request does not fit its contract, or an extent of a key is 0.
+        Refused
+            Nothing may run it.
+        NbxError
+            The device is not here, or ``out`` holds something else.
+        """
+        from pathlib import Path
+
+        from nbx_registry.tuning import tune
+
+        check_asked(device, kernel, None)
+        if out is not None and not isinstance(out, (str, Path)):
+            raise SignatureError(f"out={out!r} is no path; write a folder, or a file that ends in .json")
+        return tune(
+            self,
+            op,
+            tensors,
+            attributes,
+            devices=None if device is None else [device],
+            kernel=kernel,
+            out=None if out is None else Path(out),
+        )
+
     def _target_of(self, device: str | None) -> Callable[[str], Target]:
         """Return what tells for what target the entries of a product are decided."""
         if device is None:
@@ -554,6 +617,50 @@ class Registry:
         if target.device is None:
             raise NbxError(f"{device} has no facts: {target.why}; would do if {target.way}")
         return lambda _: target
+
+    def capture(
+        self, function: Callable[..., Any], /, *inputs: Any, device: str | None = None, steps: int = 2
+    ) -> Graph:
+        """Record a function's calls, which then replay as one: on a device as one graph of its runtime.
+
+        The function is called several times, with ``inputs``: once as it is, while its calls are written down, what
+        they allocate becomes the graph's, and what they write in place is kept; once while nothing runs and its calls
+        are captured; then runs are compared with replays, byte for byte. In the end the caller's arrays hold what they
+        held, and the graph's outputs what the first run left in them.
+
+        Parameters
+        ----------
+        function
+            Makes calls of this registry (`call`, functions of `nbx.ops`, what `bind` returned) in this thread: the
+            same ones each time, on the same arrays, whatever those hold. What else it does is not captured.
+        inputs
+            Arrays that it is given, whose contents change from replay to replay: ``graph(x)`` copies to them. While the
+            graph is proven the floating ones are given other contents; without any, the small floating arrays that
+            calls on a device read and do not write.
+        device
+            Where every call must run; left out, where the first one does.
+        steps
+            Where a run reads what the one before left (lengths, a cache), so many runs in a row are compared with as
+            many replays: 1 for none. Steps that would read indices out of range are left out.
+
+        Raises
+        ------
+        CaptureError
+            Its ``code`` is ``NOT_REPLAYABLE`` for a kernel that does not say that it can be replayed; ``HOST_READ``
+            where the function reads a device's tensor on the host; ``MOVED`` where it allocates, or an array lies
+            elsewhere each time; ``CHANGED`` where it makes other calls, or none; ``REPLAY_DIFFERS``, with the call and
+            its kernel, where a replay leaves other bytes than a run; else ``NOT_CAPTURED``.
+        SignatureError, Refused, PluginFault, OutOfMemory
+            As `call`.
+
+        Notes
+        -----
+        On the host nothing is captured: a replay makes the calls one after another, without what the function does
+        between them, and nobody can tell that it reads an array there.
+        """
+        from nbx_registry.capture import capture
+
+        return capture(self, function, inputs, device, steps)
 
     def bisect(self, run: Callable[[], Any], compare: Callable[[Any, Any], bool]) -> Bisection:
         """Find the kernel, and its first call, that make a client's function go wrong.

@@ -193,3 +193,7 @@ class Runtime(Protocol):
     def capture(self, device: int, stream: Stream) -> AbstractContextManager[Any]:
         """Record what is enqueued on ``stream`` inside the block; the value's ``.graph`` is a `Graph` afterwards."""
         ...
+
+    def capturing(self, device: int, stream: Stream | Any = None) -> bool:
+        """Return whether what is enqueued on ``stream`` is being recorded, by `capture` or by another library."""
+        ...

@@ -1,4 +1,4 @@
-"""Where and behind what work is enqueued: live handles of devices, and the stream chosen for each."""
+"""Where and behind what work is enqueued: live handles of devices, the stream chosen for each, and recording."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from nbx_registry.errors import SignatureError
+from nbx_registry.errors import CaptureError, SignatureError
 
 if TYPE_CHECKING:
     from nbx_registry.runtime import Stream
@@ -56,3 +56,27 @@ def stream(chosen: Stream, device: str | None = None) -> Generator[Stream, None,
         yield chosen
     finally:
         _streams.reset(token)
+
+
+_recording: ContextVar[bool] = ContextVar("nbx_recording", default=False)
+
+
+def recording() -> bool:
+    """Return whether calls are recorded for a graph in this thread or task."""
+    return _recording.get()
+
+
+@contextmanager
+def recorded(on: bool) -> Generator[None, None, None]:
+    """Say that calls inside the block are recorded for a graph, or, inside such a block, that they are not."""
+    token = _recording.set(on)
+    try:
+        yield
+    finally:
+        _recording.reset(token)
+
+
+def refuse_recorded(what: str, way: str, code: str) -> None:
+    """Raise `CaptureError` where calls are recorded for a graph: ``what`` is done, and ``way`` is the way out."""
+    if _recording.get():
+        raise CaptureError(f"{what} while calls are recorded for a graph; {way}", code=code)

@@ -20,7 +20,7 @@ from nbx_registry.interop.packed import elements_per_byte, pack, unpack
 from nbx_registry.memory.allocation import allocate
 from nbx_registry.runtime import Buffer, Runtime
 from nbx_registry.spec import MAX_RANK, TensorSpec
-from nbx_registry.streams import current_stream, split_place, whole_place
+from nbx_registry.streams import current_stream, refuse_recorded, split_place, whole_place
 
 
 def _runtime(name: str) -> Runtime:
@@ -174,6 +174,7 @@ class Tensor:
         nbytes = self.dtype.nbytes(self.spec.extent)
         if self.device == "cpu":
             return array_at(self.address, np.dtype(np.uint8), (nbytes,), owner=self.buffer, readonly=self.readonly)
+        refuse_recorded(f"{self} is read on the host", "read it when the graph is made, after a replay", "HOST_READ")
         span = np.empty(nbytes, np.uint8)
         if nbytes:
             _, index = split_place(self.device)
@@ -250,6 +251,7 @@ class Tensor:
         if copy:
             return _copy(self)._exported(max_version, copied=True)
         if stream != -1 and self.device != "cpu":
+            refuse_recorded(f"{self} is waited for", "export it before, or after a replay", "HOST_READ")
             _, index = split_place(self.device)
             (current_stream(self.device) or self.runtime.default_stream(index)).synchronize()
         return self._exported(max_version)

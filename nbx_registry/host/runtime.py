@@ -272,6 +272,11 @@ class HostRuntime:
         finally:
             stream.recording = None
 
+    def capturing(self, device: int, stream: HostStream | None = None) -> bool:
+        """Return whether ``stream`` is in a capture."""
+        _only(device)
+        return getattr(stream, "recording", None) is not None
+
     def _enqueue(
         self, stream: Stream | None, function: Callable[..., object], *arguments: Any, keep: object = None
     ) -> None:

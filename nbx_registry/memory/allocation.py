@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from nbx_registry.errors import NbxError, OutOfMemory, SignatureError
 from nbx_registry.runtime import Buffer, Runtime
+from nbx_registry.streams import refuse_recorded
 
 ALIGNMENT = 256
 """Bytes that an address is a multiple of; what every runtime promises."""
@@ -59,7 +60,15 @@ def allocate(runtime: Runtime, index: int, nbytes: int, stream: Any = None) -> B
         Also where the allocator raised any MemoryError.
     NbxError
         The allocator gave something else than memory of that size there.
+    CaptureError
+        Calls are recorded for a graph.
     """
+    if runtime.name != "host":
+        refuse_recorded(
+            f"{nbytes} bytes are allocated on {runtime.name}:{index}",
+            "they would lie elsewhere each time: make the tensor before, and write into it by an op",
+            "MOVED",
+        )
     allocator = _allocator.get()
     if allocator is None:
         return runtime.allocate(index, nbytes, stream)
@@ -82,6 +91,11 @@ def allocate(runtime: Runtime, index: int, nbytes: int, stream: Any = None) -> B
     if problem:
         raise NbxError(f"{_name(allocator)} was asked for {nbytes} bytes on {place} and gave {problem}")
     return buffer
+
+
+def own_allocator() -> bool:
+    """Return whether an allocator is in the place of the runtimes' pools."""
+    return _allocator.get() is not None
 
 
 def _wrong(buffer: Any, index: int, nbytes: int) -> str:

@@ -30,7 +30,13 @@ import numpy as np
 import triton
 import triton.language as tl
 from triton.runtime import interpreter
-from triton.runtime.interpreter import InterpretedFunction, TensorHandle, _get_np_dtype, interpreter_builder
+from triton.runtime.interpreter import (
+    InterpretedFunction,
+    ReduceOps,
+    TensorHandle,
+    _get_np_dtype,
+    interpreter_builder,
+)
 
 from nbx_registry.errors import NbxError
 from nbx_registry.launch import Artifact, Launch, Scalar, ScalarOf
@@ -285,6 +291,10 @@ class InterpreterRuntime:
             self.recording = None
         capture.graph = HostGraph(runs)
 
+    def capturing(self, device: int, stream: HostStream | None = None) -> bool:  # noqa: ARG002
+        """Return whether a capture is under way."""
+        return self.recording is not None
+
 
 def _at(address: int, nbytes: int) -> np.ndarray:
     """Return the bytes at ``address``."""
@@ -320,6 +330,8 @@ def _repair() -> None:
     - Casts to and from bfloat16: float32 to bfloat16 truncates, where hardware rounds to nearest even; those between
       bfloat16 and anything but float32 convert the bits as if they were an integer.
     - Products of bfloat16 tiles multiply the bits as integers.
+    - A fused multiply-add rounds the product too.
+    - A reduction by a function of one's own visits one element after another, in a millisecond each.
     - A call of one Triton function by another patches the whole language again, a millisecond each.
     """
     stored = {
@@ -343,6 +355,64 @@ def _repair() -> None:
         left, right = (numbers(x).astype(d.data.dtype) for x in (a, b))
         return TensorHandle(np.matmul(left, right) + d.data, d.dtype.scalar)
 
+    def fma(x: Any, y: Any, z: Any) -> Any:
+        return TensorHandle(_multiply_add(x.data, y.data, z.data), z.dtype.scalar)
+
     interpreter_builder.cast_impl = cast
     interpreter_builder.create_dot = dot
+    interpreter_builder.create_fma = fma
+    ReduceOps.generic_reduce = _reduce_by_halves
     InterpretedFunction.__call__ = lambda self, *args, **kwargs: self.rewrite()(*args, **kwargs)
+
+
+def _multiply_add(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
+    """Return x y + z, of floats or integers, rounded once.
+
+    float32 in float64, which holds the product (the sum is rounded twice, which shows in one of 2^29). float64 with
+    what rounding takes from product and sum (T. J. Dekker, "A floating-point technique for extending the available
+    precision", 1971), left out where that passes the largest number.
+    """
+    if z.dtype == np.float32:
+        return (x.astype(np.float64) * y + z).astype(np.float32)
+    if z.dtype != np.float64:
+        return x * y + z
+    product = x * y
+    (x_high, x_low), (y_high, y_low) = _halves(x), _halves(y)
+    rest = x_low * y_low - (((product - x_high * y_high) - x_low * y_high) - x_high * y_low)
+    total = product + z
+    back = total - product
+    rest = rest + ((product - (total - back)) + (z - back))
+    return np.where(np.isfinite(rest), total + rest, total)
+
+
+def _halves(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Split float64 in two of 26 bits."""
+    scaled = x * 134217729.0
+    high = scaled - (scaled - x)
+    return high, x - high
+
+
+def _reduce_by_halves(self: Any, inputs: Any) -> Any:
+    """Combine the first half of the axis with the second, until one is left; block extents are powers of two."""
+    given, axis = self.unravel(inputs, self.axis)
+    rank = given[0].handle.data.ndim
+    kept = tuple(given)
+    while (extent := kept[0].handle.data.shape[axis]) > 1:
+        first, second = (
+            tuple(
+                self.to_tensor(np.take(part.handle.data, range(at, at + extent // 2), axis=axis), part.dtype)
+                for part in kept
+            )
+            for at in (0, extent // 2)
+        )
+        combined = self.combine_fn.fn(*first, *second)
+        kept = combined if isinstance(combined, tuple) else (combined,)
+    found = []
+    for part, of in zip(kept, given, strict=True):
+        data = part.handle.data
+        if not self.keep_dims:
+            data = np.squeeze(data, axis) if self.axis is not None else data.item()
+        elif self.axis is None:
+            data = data.reshape((1,) * rank)
+        found.append(self.to_tensor(data, of.dtype))
+    return found

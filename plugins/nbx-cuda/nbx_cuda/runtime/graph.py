@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Any
@@ -11,22 +12,26 @@ from nbx_cuda.runtime.memory import Pool
 from nbx_cuda.runtime.streams import CudaStream
 from nbx_registry.errors import NbxError
 
+Find = Callable[[CudaStream | int | None], CudaStream]
+"""Returns a stream itself, the one of a raw handle, or the default one for None."""
+
 
 class CudaGraph:
     """A captured sequence of launches, with the memory it uses that nobody else holds any more."""
 
-    def __init__(self, core: Any, origin: CudaStream, held: list[Any]) -> None:
+    def __init__(self, core: Any, origin: CudaStream, held: list[Any], find: Find) -> None:
         self._core = core
         self._origin = origin
         self._held = held
+        self._find = find
         self._replayed_on: dict[int, CudaStream] = {}
 
-    def replay(self, stream: CudaStream) -> None:
-        """Enqueue the whole sequence on ``stream``, over what its buffers hold by then."""
-        context = self._origin.context
+    def replay(self, stream: CudaStream | int | None = None) -> None:
+        """Enqueue the whole sequence on ``stream`` (or its raw handle), over what its buffers hold by then."""
+        queue, context = self._find(stream), self._origin.context
         with context.current(), translated(f"replaying a graph on cuda:{context.index}"):
-            self._core.launch(stream.core)
-        self._replayed_on[stream.handle] = stream
+            self._core.launch(queue.core)
+        self._replayed_on[queue.handle] = queue
 
     def __del__(self) -> None:
         # What the graph held goes back in the order of its origin, which must first wait for the replays elsewhere.
@@ -43,10 +48,11 @@ class Capture:
     Memory cannot be allocated on the stream meanwhile. What is dropped meanwhile lives on with the graph.
     """
 
-    def __init__(self, pool: Pool, stream: CudaStream) -> None:
+    def __init__(self, pool: Pool, stream: CudaStream, find: Find) -> None:
         self.graph: CudaGraph | None = None
         self._pool = pool
         self._stream = stream
+        self._find = find
         self._builder: Any = None
 
     def __enter__(self) -> Capture:
@@ -66,7 +72,7 @@ class Capture:
         with stream.context.current():
             if kind is None:
                 with translated(f"ending the capture of {stream!r}"):
-                    self.graph = CudaGraph(self._builder.end_building().complete(), stream, held)
+                    self.graph = CudaGraph(self._builder.end_building().complete(), stream, held, self._find)
             else:
                 self._abandon()
         self._builder = None

@@ -20,7 +20,7 @@ from nbx_cuda.runtime.graph import Capture
 from nbx_cuda.runtime.launch import launcher
 from nbx_cuda.runtime.memory import CudaBuffer, Pool
 from nbx_cuda.runtime.program import CudaProgram
-from nbx_cuda.runtime.streams import CudaEvent, CudaStream
+from nbx_cuda.runtime.streams import CudaEvent, CudaStream, refuse_wait
 from nbx_registry.errors import NbxError
 from nbx_registry.launch import Artifact, Launch, Scalar
 from nbx_registry.runtime import LiveDevice, MemoryInfo, Slot
@@ -28,6 +28,9 @@ from nbx_registry.runtime import LiveDevice, MemoryInfo, Slot
 WRONG_CONTEXT = frozenset({201, 400})
 """What the driver says to a launch from a thread with no context, or with another device's: invalid context, invalid
 handle."""
+
+_IMPLICIT: Final = 906
+"""``CUDA_ERROR_STREAM_CAPTURE_IMPLICIT``: the legacy default stream, while another that it waits for is captured."""
 
 _DEVICE_ORDINAL: Final = 9
 """``CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL``."""
@@ -124,6 +127,7 @@ class CudaRuntime:
 
     def synchronize(self, device: int) -> None:
         """Wait until the device has done everything. Raises `CudaError` for what went wrong meanwhile."""
+        refuse_wait(f"cuda:{device} is waited for")
         with self._device(device).context.current():
             driver.call(f"waiting for cuda:{device}", "cuCtxSynchronize")
 
@@ -148,7 +152,21 @@ class CudaRuntime:
 
     def capture(self, device: int, stream: CudaStream) -> Capture:
         """Record what is enqueued on ``stream`` inside the block; the value's ``.graph`` is the graph afterwards."""
-        return Capture(self._device(device).pool, self._stream(device, stream))
+        return Capture(
+            self._device(device).pool, self._stream(device, stream), lambda other: self._stream(device, other)
+        )
+
+    def capturing(self, device: int, stream: CudaStream | int | None = None) -> bool:
+        """Return whether what is enqueued on ``stream`` is being recorded, by `capture` or by another library."""
+        # Through ctypes: this is asked at calls that run many times a second.
+        status = ctypes.c_int()
+        queue = self._stream(device, stream)
+        with queue.context.current():
+            asked = driver.library().cuStreamIsCapturing(ctypes.c_void_p(queue.handle), ctypes.byref(status))
+        if asked == _IMPLICIT:
+            return True
+        driver.check(asked, f"asking whether {queue!r} is being captured")
+        return status.value != 0
 
     def check_pointer(self, device: int, address: int) -> None:
         """Raise `NbxError` unless ``address`` is memory of that device, allocated by anybody in this process.
@@ -207,6 +225,7 @@ class CudaRuntime:
     ) -> None:
         if nbytes == 0:
             return
+        refuse_wait(f"{nbytes} bytes are copied {direction} cuda:{device} by the host")
         queue = self._stream(device, stream)
         with queue.context.current():
             doing = f"copying {nbytes} bytes {direction} cuda:{device}"

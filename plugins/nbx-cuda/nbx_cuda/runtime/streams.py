@@ -7,9 +7,15 @@ from typing import Any
 from nbx_cuda.runtime.context import Context
 from nbx_cuda.runtime.driver import call, translated
 from nbx_registry.errors import NbxError
+from nbx_registry.streams import refuse_recorded
 
 LEGACY, PER_THREAD = 1, 2
 """The driver's handles of its two default streams; 0 means the legacy one as well."""
+
+
+def refuse_wait(what: str) -> None:
+    """Raise `CaptureError` where calls are recorded for a graph, in which the host waits for nothing."""
+    refuse_recorded(what, "wait before, or after a replay", "HOST_READ")
 
 
 class CudaStream:
@@ -48,6 +54,7 @@ class CudaStream:
 
     def synchronize(self) -> None:
         """Wait until everything enqueued so far is done. Raises `CudaError` for what went wrong meanwhile."""
+        refuse_wait(f"{self!r} is waited for")
         with self.context.current():
             call(f"waiting for a stream of cuda:{self.device}", "cuStreamSynchronize", self.handle)
 
@@ -82,6 +89,7 @@ class CudaEvent:
 
     def synchronize(self) -> None:
         """Wait until the event is reached."""
+        refuse_wait(f"an event of cuda:{self.device} is waited for")
         with self.context.current(), translated(f"waiting for an event of cuda:{self.device}"):
             self.core.sync()
 

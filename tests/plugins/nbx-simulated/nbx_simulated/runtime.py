@@ -247,7 +247,13 @@ class SimulatedRuntime:
 
     def capture(self, device: int, stream: SimulatedStream) -> Capture:
         """Record what is enqueued on ``stream`` inside the block."""
-        return Capture(self._stream(device, stream), self._device(device).captures)
+        return Capture(
+            self._stream(device, stream), self._device(device).captures, lambda other: self._stream(device, other)
+        )
+
+    def capturing(self, device: int, stream: SimulatedStream | int | None = None) -> bool:
+        """Return whether ``stream`` is under capture."""
+        return self._stream(device, stream).recording is not None
 
     def check_pointer(self, device: int, address: int) -> None:
         """Raise `NbxError` unless ``address`` is memory of that device that was allocated and not freed."""

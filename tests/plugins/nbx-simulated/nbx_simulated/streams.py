@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from nbx_registry.errors import NbxError
+from nbx_registry.streams import refuse_recorded
 from nbx_simulated.memory import MemoryFault
 
 PATIENCE_S = 60.0
@@ -62,6 +63,7 @@ class SimulatedStream:
 
     def synchronize(self) -> None:
         """Wait for everything enqueued so far; raise the first error since the last time."""
+        refuse_recorded(f"{self!r} is waited for", "wait before, or after a replay", "HOST_READ")
         if self._queue.recording is not None:
             raise NbxError(f"{self!r} is under capture: nothing on it can be waited for")
         reached = threading.Event()
@@ -135,15 +137,21 @@ class SimulatedEvent:
         return ends[1] - ends[0]
 
 
+Find = Callable[["SimulatedStream | int | None"], SimulatedStream]
+"""Returns a stream itself, the one of a raw handle, or the default one for None."""
+
+
 class SimulatedGraph:
     """What a capture recorded."""
 
-    def __init__(self, work: list[Work], held: list[object]) -> None:
+    def __init__(self, work: list[Work], held: list[object], find: Find) -> None:
         self._work = work
         self._held = held
+        self._find = find
 
-    def replay(self, stream: SimulatedStream) -> None:
-        """Enqueue the whole sequence on ``stream``."""
+    def replay(self, stream: SimulatedStream | int | None = None) -> None:
+        """Enqueue the whole sequence on ``stream``, or on the one of a raw handle."""
+        stream = self._find(stream)
         for work in self._work:
             stream.enqueue(work)
 
@@ -157,14 +165,17 @@ class Capture:
         The stream.
     captures
         The captures of its device in progress, by the stream's handle.
+    find
+        Returns the stream of a raw handle.
     """
 
-    def __init__(self, stream: SimulatedStream, captures: dict[int, Capture]) -> None:
+    def __init__(self, stream: SimulatedStream, captures: dict[int, Capture], find: Find) -> None:
         self.graph: SimulatedGraph | None = None
         self.held: list[object] = []
         """What was dropped meanwhile: the graph uses it."""
         self._stream = stream
         self._captures = captures
+        self._find = find
 
     def __enter__(self) -> Capture:
         if self._stream.recording is not None:
@@ -178,4 +189,4 @@ class Capture:
         work, self._stream.recording = self._stream.recording or [], None
         held, self.held = self.held, []
         if kind is None:
-            self.graph = SimulatedGraph(work, held)
+            self.graph = SimulatedGraph(work, held, self._find)

@@ -185,6 +185,11 @@ class Driver:
         finally:
             stream.recording = None
 
+    def capturing(self, device: int, stream: Stream | Any = None) -> bool:
+        """Return whether ``stream`` is in a capture."""
+        _only(device)
+        return recording(stream) is not None
+
 
 def _only(device: int) -> None:
     if device != 0:
