@@ -106,7 +106,7 @@ def evaluate(OP: tl.constexpr, x1, x2, x3, result: tl.constexpr):
         elif OP == "relu":
             y = a
             if not result.is_int_unsigned():
-                y = tl.where(a < 0, a * 0, a)
+                y = tl.where(a < 0, 0, a)
         elif OP == "abs":
             y = a
             if not result.is_int_unsigned():
@@ -400,7 +400,6 @@ def _strided(ctx: BindContext, asked: Request) -> Sequence[Launch]:
     block_columns = _columns(columns, TILE if down is None else SQUARE)
     block_rows = min(TILE // block_columns, triton.next_power_of_2(count))
     tiles = triton.cdiv(columns, block_columns) * triton.cdiv(count, block_rows)
-    every = (out_strides, *found)
     step = launch(
         ctx,
         strided,
@@ -421,7 +420,7 @@ def _strided(ctx: BindContext, asked: Request) -> Sequence[Launch]:
         constants={
             "OP": asked.op,
             "WIDE": max(count + block_rows, columns + block_columns, tiles) >= NARROW
-            or any(reach(shape, own) + _overrun(own, across, block_columns) >= NARROW for own in every),
+            or any(reach(shape, own) >= NARROW for own in (out_strides, *found)),
             "BLOCK_ROWS": block_rows,
             "BLOCK_COLUMNS": block_columns,
         },
@@ -457,11 +456,6 @@ def _columns(extent: int, most: int) -> int:
     while columns > 128 and 4 * columns * triton.cdiv(extent, columns) > 5 * extent:
         columns //= 2
     return columns
-
-
-def _overrun(strides: Sequence[int], across: int, columns: int) -> int:
-    """Return how far past the last element a tile's unused columns are counted."""
-    return abs(strides[across]) * columns
 
 
 @triton.jit

@@ -1,0 +1,72 @@
+"""Pointwise kernels compile for every architecture, and the dense ones move vectors of 16 bytes."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import triton
+
+import nbx_registry as nbx
+
+LARGE = "[1048576]"
+
+
+@pytest.mark.parametrize("device", ["nvidia/v100-sxm2-16gb", "nvidia/h200-sxm", "nvidia/b200"])
+@pytest.mark.parametrize(
+    ("kernel", "tensors"),
+    [
+        ("tanh/dense", ["bfloat16[1000001]"]),
+        ("erf/dense", ["float64[1000001]"]),
+        ("maximum/strided", ["float16[63, 129]", "float32[129]"]),
+        ("clip/dense", ["float16[1000]", 0.5, None]),
+    ],
+)
+def test_builds_without_spills(
+    registry: nbx.Registry, bind: Callable[..., Any], kernel: str, tensors: list[Any], device: str
+) -> None:
+    (step,) = bind(f"nbx-triton/{kernel}", tensors, device).launches
+    assert step.function.spills == 0
+    assert step.function.registers * step.function.threads <= registry.devices[device].fact("registers.per_block") // 4
+
+
+@pytest.mark.parametrize(
+    ("kernel", "tensors", "loads", "stores"),
+    [
+        ("exp/dense", [f"float16{LARGE}"], {".128": 4}, 4),
+        ("exp/dense", ["float16[1000001]"], {".128": 4, ".U16": 32}, 4),
+        ("maximum/dense", [f"float16{LARGE}", f"float32{LARGE}"], {".64": 4, ".128": 4}, 4),
+        ("where/dense", [f"bool{LARGE}", f"float16{LARGE}", f"float16{LARGE}"], {".64": 4, ".128": 8}, 4),
+        ("exp/strided", ["float16[1024, 1024];strides=[1, 1024]"], {".128": 2}, 2),
+        ("subtract/strided", ["float16[1024, 1024]", "float16[1024]"], {".128": 4}, 2),
+    ],
+    ids=["even", "ragged", "promoted", "chosen", "transposed", "broadcast"],
+)
+def test_memory_moves_in_vectors(
+    bind: Callable[..., Any], tmp_path: Path, kernel: str, tensors: list[str], loads: dict[str, int], stores: int
+) -> None:
+    (step,) = bind(f"nbx-triton/{kernel}", tensors, "nvidia/h200-sxm").launches
+    image = tmp_path / "kernel.cubin"
+    image.write_bytes(step.function.image)
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    text = subprocess.run([tool, "-sass", image], check=True, capture_output=True, text=True).stdout
+    assert {width: text.count(f"LDG.E{width} ") for width in loads} == loads
+    assert text.count("LDG.E") == sum(loads.values())
+    assert text.count("STG.E.128 ") == stores
+    assert ("STS" in text) == (kernel == "exp/strided")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "tensors"),
+    [
+        ("exp/dense", ["bfloat16[3000000001]"]),
+        ("maximum/strided", ["float16[65537, 65537]", "float16[65537]"]),
+        ("relu/strided", ["int8[32769, 65537];strides=[1, 32769]"]),
+    ],
+)
+def test_more_than_2_to_the_31_elements_build(bind: Callable[..., Any], kernel: str, tensors: list[str]) -> None:
+    (step,) = bind(f"nbx-triton/{kernel}", tensors, "nvidia/h200-sxm").launches
+    assert step.function.spills == 0
