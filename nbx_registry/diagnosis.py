@@ -193,7 +193,7 @@ def _settings(catalog: Catalog) -> Iterator[Finding]:
         if set(entry.key) != set(kernel.key):
             text = f"{entry.file}: key {dict(entry.key)} of {kernel.id}, whose key is {', '.join(kernel.key)}"
             yield _problem("settings", text, "remove the entry, or tune again")
-        for name in sorted(entry.settings.keys() - kernel.defaults.keys()) if kernel.defaults else ():
+        for name in sorted(entry.settings.keys() - kernel.defaults.keys()):
             text = f"{entry.file}: {name!r} is no setting of {kernel.id}{nearest(name, kernel.defaults)}"
             yield _problem("settings", text, "remove the entry, or tune again")
 

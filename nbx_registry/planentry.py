@@ -118,7 +118,7 @@ class PlanEntry(PlanKernel):
         here = replace(
             self,
             op_digest=self.op_digest if op is None else op.digest,
-            kernel_digest=self.kernel_digest if kernel is None else _kernel_digest(kernel),
+            kernel_digest=self.kernel_digest if kernel is None else kernel_digest(kernel),
         )
         return self.differences(here)
 
@@ -164,18 +164,20 @@ def _identity(catalog: Catalog, choice: Choice, *, present: bool) -> dict[str, A
         "op": kernel.op,
         "kernel": kernel.id,
         "op_digest": catalog.op(kernel.op).digest,
-        "kernel_digest": _kernel_digest(kernel),
-        "toolkit": _toolkit(catalog, kernel) if present else None,
+        "kernel_digest": kernel_digest(kernel),
+        "toolkit": toolkit(catalog, kernel) if present else None,
         "settings": {name: _plain(value) for name, value in choice.settings.items()},
         "parts": [PlanKernel(**_identity(catalog, part, present=present)) for part in choice.parts],
     }
 
 
-def _kernel_digest(kernel: Kernel) -> str | None:
+def kernel_digest(kernel: Kernel) -> str | None:
+    """Return the digest of a kernel's code; None for a function that was registered in its process."""
     return digest.source_digest(kernel.bind) if isinstance(kernel.bind, str) else None
 
 
-def _toolkit(catalog: Catalog, kernel: Kernel) -> str | None:
+def toolkit(catalog: Catalog, kernel: Kernel) -> str | None:
+    """Return distribution and version of the toolkit that makes a kernel; None where it has none, or it is not here."""
     backend = catalog.backends.get(kernel.backend)
     name = None if backend is None else backend.distribution
     return None if name is None else _version(name)

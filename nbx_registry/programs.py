@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
+from nbx_registry import space as spaces
 from nbx_registry.catalog import Catalog
 from nbx_registry.choice import Choice
 from nbx_registry.counters import Counter, Counters
 from nbx_registry.decision import Decision
+from nbx_registry.device import Device
 from nbx_registry.errors import NbxError, PluginFault, Refused
 from nbx_registry.kernel import Kernel
 from nbx_registry.program import BoundProgram, build
 from nbx_registry.selection import Selector
 from nbx_registry.signature import Signature
-from nbx_registry.target import Target
+from nbx_registry.target import Target, load
+
+if TYPE_CHECKING:
+    from nbx_registry.settings import TunedEntry
 
 LIMIT = 4096
 """How many bound programs are remembered."""
@@ -69,7 +75,7 @@ class Programs:
         with self._gates[hash(signature.outputs) % len(self._gates)]:
             found = self._bound.get(key)
             if found is None:
-                found = build(self.choose(signature, target, require, pin), signature, target, require, pin)
+                found = build(self.settle(signature, target, require, pin), signature, target, require, pin)
                 with self._lock:
                     while len(self._bound) >= LIMIT:
                         self._bound.popitem(last=False)
@@ -82,6 +88,41 @@ class Programs:
         if choice is None:
             raise why_not(self._selector.decide(signature, target, require, pin))
         return choice
+
+    def settle(self, signature: Signature, target: Target, require: str, pin: str | None) -> Choice:
+        """Return what runs a signature, as `choose` does, with settings that the kernel's space has for this device.
+
+        Tuned ones that it has not become a miss, told by name, and what runs is chosen anew. Spaces lie beside the code
+        of kernels, which is imported for that: only what is about to be bound is settled. Raises as `get`.
+        """
+        while True:
+            choice = self.choose(signature, target, require, pin)
+            found = next(self._outside(choice, signature, target), None)
+            if found is None:
+                return choice
+            self._catalog.settings.reject(*found)
+            self._selector.forget()
+
+    def _outside(self, choice: Choice, signature: Signature, target: Target) -> Iterator[tuple[TunedEntry, str]]:
+        """Yield the tuned settings of a choice, those of a composite's parts included, that are in no space here."""
+        if choice.expansion is not None:
+            for step, part in zip(choice.expansion.steps, choice.parts, strict=True):
+                yield from self._outside(part, step.signature, target)
+        kernel, device = choice.kernel, target.device
+        if choice.tuned is None or kernel.settings is None or device is None:
+            return
+        space = spaces.of(kernel, signature.op, load(kernel.settings))
+        why = space.outside(kernel, signature, device, choice.settings)
+        if why:
+            yield choice.tuned, why
+
+    def key(self, kernel: Kernel, signature: Signature, device: Device) -> tuple[object, ...]:
+        """Return the values of a kernel's launch key, in its order. Raises `PluginFault` where one cannot be told."""
+        return self._selector.key(kernel, signature, device)
+
+    def refused(self, signature: Signature, target: Target, kernel: str) -> bool:
+        """Return whether a kernel may not run a signature, whatever has been checked about it."""
+        return self._selector.choose(signature, target, "any", kernel) is None
 
     def reads_alignment(self, runtime: str) -> bool:
         """Return whether something in the way of a runtime's kernels may ask how operands are aligned."""

@@ -38,6 +38,7 @@ from nbx_registry.kernel import Kernel
 from nbx_registry.op import Op
 from nbx_registry.policy import check_require
 from nbx_registry.signature import Signature
+from nbx_registry.space import extents
 from nbx_registry.target import Target
 
 if TYPE_CHECKING:
@@ -153,6 +154,11 @@ class Selector:
             hints=() if accepted else self._hints(target),
         )
 
+    def forget(self) -> None:
+        """Look again at what tuned settings there are: some were rejected."""
+        with self._lock:
+            self._composed.clear()
+
     def conditions(self, kernel: Kernel) -> Conditions | Fault:
         """Return a kernel's compiled conditions, or its plugin's fault where they cannot be compiled."""
         return self._compiled(kernel, self._catalog.op(kernel.op))
@@ -253,8 +259,9 @@ class Selector:
                 product,
                 kernel.key,
                 key,
-                parameters=kernel.defaults or None,
+                parameters=kernel.defaults,
                 kernel_digest=(lambda: self._digests.of(bind)) if isinstance(bind, str) else None,
+                extents=extents(kernel, signature.op),
             )
             if found is not None:
                 return found

@@ -4,11 +4,15 @@ A file (``*.json``) holds entries of one device::
 
     {"format": 1, "device": "nvidia/h200-sxm", "entries": [
       {"kernel": "nbx-triton/softmax/rows", "key": {"N": 4096, "x.dtype": "f16"}, "settings": {"num_warps": 8},
-       "proof": {"date": "2026-11-30", "toolkit": "triton 3.6.0", "kernel_digest": "...", "deviation": 1e-3,
-                 "bound": 2e-3, "times": {"tuned_s": 1.2e-5, "default_s": 1.5e-5}}}]}
+       "proof": {"date": "2026-11-30T09:14:00Z", "toolkit": "triton 3.6.0", "kernel_digest": "...", "deviation": 1e-3,
+                 "bound": 2e-3, "times": {"tuned_s": 1.2e-5, "default_s": 1.5e-5}, "default": {"num_warps": 4},
+                 "machine": {"handle": "cuda:0", "name": "NVIDIA H200", "arch": "sm_90", "versions": {"driver": "..."}},
+                 "timed": 5, "dropped": 1, "pruned": {"a block wider than the row": 2},
+                 "excluded": [{"settings": {"num_warps": 16}, "rule": "wrong", "reason": "..."}]}}]}
 
-The key is the kernel's launch key: each expression of ``Kernel.key`` with its value. A file or entry that is malformed
-tunes nothing and is told as a `Miss`; it never stops a call.
+The key is the kernel's launch key: each expression of ``Kernel.key`` with its value. What stands behind ``times`` in a
+proof may be left out. A file or entry that is malformed tunes nothing and is told as a `Miss`; it never stops a call.
+`nbx_registry.tuning` writes such files.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from __future__ import annotations
 import datetime
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -32,14 +36,27 @@ class Proof:
     """How settings were proven."""
 
     date: str
+    """A day, or a second of it in UTC."""
     toolkit: str
     deviation: float
-    """Largest error met, in the contract's measure; at most ``bound``."""
+    """The error nearest to what is allowed; at most ``bound``."""
     bound: float
+    """What the contract allows there."""
     times: Mapping[str, float]
-    """Seconds by what was timed; ``tuned_s`` are these settings."""
+    """Seconds by what was timed; ``tuned_s`` are these settings, ``default_s`` those used where nothing is tuned."""
     kernel_digest: str | None = None
     """Digest of the kernel's code then; None where the file does not say."""
+    default: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The settings that they were held against."""
+    machine: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Handle, name and architecture of the device that times were taken on, and versions, as its driver gives them."""
+    timed: int = 0
+    """Candidates that were timed, of which ``dropped`` early as too slow."""
+    dropped: int = 0
+    pruned: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Candidates that were not compiled, by the rule that excludes them."""
+    excluded: tuple[Mapping[str, Any], ...] = ()
+    """Candidates that were, and why they were not timed to the end: ``settings``, ``rule``, ``reason``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +116,7 @@ class SettingsStore:
         values: Sequence[Any],
         parameters: Collection[str] | None = None,
         kernel_digest: str | Callable[[], str] | None = None,
+        extents: Collection[str] = (),
     ) -> TunedEntry | None:
         """Return the settings proven for a key, or None.
 
@@ -110,6 +128,8 @@ class SettingsStore:
             Names of the kernel's settings. An entry that sets another is a miss.
         kernel_digest
             Digest of the kernel's code, or what returns it. An entry proven for other code is a miss.
+        extents
+            Names of the key that are extents. An entry for one of 0 is a miss.
         """
         entries = self._read().get((kernel, device))
         if entries is None:
@@ -122,6 +142,14 @@ class SettingsStore:
         if found is None:
             self._check_names(entries, names)
             return None
+        for name in extents:
+            if found.key.get(name) == 0:
+                self._miss(
+                    found.file,
+                    f"{found.file}: key {dict(found.key)} of {kernel}: {name} is an extent of 0: there is nothing to "
+                    "run, and so nothing to tune",
+                )
+                return None
         if parameters is not None:
             unknown = [name for name in found.settings if name not in parameters]
             if unknown:
@@ -141,6 +169,13 @@ class SettingsStore:
                 )
                 return None
         return found
+
+    def reject(self, entry: TunedEntry, why: str) -> None:
+        """Turn an entry that was found into a miss, for good."""
+        self._miss(entry.file, f"{entry.file}: settings of {entry.kernel} for {dict(entry.key)}: {why}")
+        with self._lock:
+            place = self._read_all_once().get((entry.kernel, entry.device), {})
+            place.pop(frozenset(entry.key.items()), None)
 
     def entries(self) -> tuple[TunedEntry, ...]:
         """Return every entry, by kernel, device and key."""
@@ -178,8 +213,13 @@ class SettingsStore:
     def _read(self) -> dict[tuple[str, str], dict[frozenset[tuple[str, Any]], TunedEntry]]:
         if self._entries is None:
             with self._lock:
-                if self._entries is None:
-                    self._entries = self._read_all()
+                return self._read_all_once()
+        return self._entries
+
+    def _read_all_once(self) -> dict[tuple[str, str], dict[frozenset[tuple[str, Any]], TunedEntry]]:
+        """Read, unless it was done; under the lock."""
+        if self._entries is None:
+            self._entries = self._read_all()
         return self._entries
 
     def _read_all(self) -> dict[tuple[str, str], dict[frozenset[tuple[str, Any]], TunedEntry]]:
@@ -221,15 +261,14 @@ def read_entry(reader: Reader, device: str) -> TunedEntry:
             isinstance(value, int)
             and not isinstance(value, bool)
             and value == 0
-            and name.isidentifier()
-            and name.isupper()
+            and ((name.isidentifier() and name.isupper()) or name.endswith((".size", ".nbytes")))
         ):
             keys.refuse(name, "is an extent of 0: there is nothing to run, and so nothing to tune")
         key[name] = _value(keys, name, value)
     settings = reader.object("settings")
     chosen = {name: _value(settings, name, value) for name, value in settings.data.items()}
     proof = reader.object("proof")
-    proof.known("date", "toolkit", "kernel_digest", "deviation", "bound", "times")
+    proof.known(*Proof.__dataclass_fields__)
     times = proof.object("times")
     seconds = {name: times.number(name) for name in times.data}
     if not seconds.get("tuned_s"):
@@ -249,17 +288,47 @@ def read_entry(reader: Reader, device: str) -> TunedEntry:
             bound=bound,
             times=seconds,
             kernel_digest=proof.hexadecimal("kernel_digest") if "kernel_digest" in proof.data else None,
+            **_circumstances(proof),
         ),
         file=reader.path,
     )
 
 
+def _circumstances(proof: Reader) -> dict[str, Any]:
+    """Check what a proof may leave out; return it by field of `Proof`."""
+    found: dict[str, Any] = {}
+    given = proof.data
+    if "default" in given:
+        default = proof.object("default")
+        found["default"] = {name: _value(default, name, value) for name, value in default.data.items()}
+    if "machine" in given:
+        machine = proof.object("machine")
+        machine.known("handle", "name", "arch", "versions")
+        texts = {name: machine.string(name) for name in ("handle", "name", "arch")}
+        found["machine"] = {**texts, "versions": machine.strings("versions")}
+    found.update((name, proof.integer(name)) for name in ("timed", "dropped") if name in given)
+    if "pruned" in given:
+        pruned = proof.object("pruned")
+        found["pruned"] = {rule: pruned.integer(rule) for rule in pruned.data}
+    if "excluded" in given:
+        excluded: list[Mapping[str, Any]] = []
+        for one in proof.objects("excluded"):
+            one.known("settings", "rule", "reason")
+            settings = one.object("settings")
+            chosen = {name: _value(settings, name, value) for name, value in settings.data.items()}
+            excluded.append({"settings": chosen, "rule": one.string("rule"), "reason": one.string("reason")})
+        found["excluded"] = tuple(excluded)
+    return found
+
+
 def _date(reader: Reader, name: str) -> str:
     text = reader.string(name)
     try:
+        if text.endswith("Z") and "T" in text:
+            return datetime.datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").strftime("%Y-%m-%dT%H:%M:%SZ")
         return datetime.date.fromisoformat(text).isoformat()
     except ValueError:
-        reader.refuse(name, f"{text!r} is no date (YYYY-MM-DD)")
+        reader.refuse(name, f"{text!r} is no date (YYYY-MM-DD, or YYYY-MM-DDTHH:MM:SSZ)")
 
 
 def _value(reader: Reader, name: str, value: Any) -> Any:

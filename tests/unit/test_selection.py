@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import pickle
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from making import add, host_kernel, made, plugin
 import nbx_registry as nbx
 from nbx_registry.errors import MissingFact
 from nbx_registry.kernel import Backend, Kernel
+from nbx_registry.space import Space
 
 SPECS = ("float32[63, 127]", "float32[127]")
 
@@ -204,6 +207,10 @@ def tuned(
 ) -> nbx.Registry:
     """Return a registry of two kernels of add, timed on one key as said: the id and seconds of each entry."""
 
+    spaces: Any = ModuleType("nbx_selection_made")
+    spaces.SETTINGS = Space(parameters={"width": (4, 8)})
+    sys.modules.setdefault(spaces.__name__, spaces)
+
     def entry(kernel: str, seconds: float) -> dict[str, Any]:
         proof = {"date": "2026-11-30", "toolkit": "made 1", "deviation": 0, "bound": 1, "times": {"tuned_s": seconds}}
         return {"kernel": kernel, "key": {"out.size": 63 * 127}, "settings": {"width": 8}, "proof": proof}
@@ -213,7 +220,7 @@ def tuned(
     facts: dict[str, Any] = {
         "key": (rule,),
         "runtimes": (runtime,),
-        "settings": "made:SETTINGS",
+        "settings": "nbx_selection_made:SETTINGS",
         "defaults": {"width": 4, "stages": 2},
     }
     kernels = [host_kernel("made/add/a", add, preference=1, **facts), host_kernel("made/add/b", add, **facts)]
