@@ -26,4 +26,22 @@ KERNELS = (
         batch_invariant=True,
         doc="One program reads about 4096 elements of rows of the image, split in registers into r rows of planes.",
     ),
+    kernel(
+        "concat@1",
+        "parts",
+        "concat:bind",
+        when=("bits(out.dtype) in (8, 16, 32, 64)",),
+        key=("arrays", "axis"),
+        batch_invariant=True,
+        doc="One program copies about 4096 elements of one tensor, converted where dtypes promote; 8 tensors a launch.",
+    ),
+    kernel(
+        "take@1",
+        "tiles",
+        "take:bind",
+        when=("bits(x.dtype) in (8, 16, 32, 64)",),
+        key=(*_ROW_KEY, "indices.dtype", "indices.shape", "indices.strides", "axis"),
+        batch_invariant=True,
+        doc="One program copies about 4096 elements of the places named; an index outside the axis gives zeros.",
+    ),
 )
