@@ -331,6 +331,7 @@ def _repair() -> None:
       bfloat16 and anything but float32 convert the bits as if they were an integer.
     - Products of bfloat16 tiles multiply the bits as integers.
     - A fused multiply-add rounds the product too.
+    - What compares two scalars is spread over a block as a number, not as true or false.
     - A reduction by a function of one's own visits one element after another, in a millisecond each.
     - A call of one Triton function by another patches the whole language again, a millisecond each.
     """
@@ -358,8 +359,12 @@ def _repair() -> None:
     def fma(x: Any, y: Any, z: Any) -> Any:
         return TensorHandle(_multiply_add(x.data, y.data, z.data), z.dtype.scalar)
 
+    def splat(kind: Any, value: Any) -> Any:
+        return TensorHandle(np.full(kind.shape, value.data.reshape(-1)[0], value.data.dtype), value.dtype.scalar)
+
     interpreter_builder.cast_impl = cast
     interpreter_builder.create_dot = dot
+    interpreter_builder.create_splat = splat
     interpreter_builder.create_fma = fma
     ReduceOps.generic_reduce = _reduce_by_halves
     InterpretedFunction.__call__ = lambda self, *args, **kwargs: self.rewrite()(*args, **kwargs)
