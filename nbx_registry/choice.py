@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from nbx_registry.conditions import Conditions
-from nbx_registry.decision import NO_EVIDENCE, Candidate, Evidence, Fault, Refusal
+from nbx_registry.decision import NO_EVIDENCE, Candidate, Evidence, Fault, Proven, Refusal
 from nbx_registry.kernel import Kernel
 
 if TYPE_CHECKING:
@@ -95,10 +95,14 @@ def tuned_choice(entry: Entry, tuned: TunedEntry) -> Choice:
 
 def not_tuned(kernel: Kernel, key: tuple[object, ...]) -> Refusal:
     """Return the refusal of a kernel that has no settings for a key where they are asked for."""
+    if kernel.settings is None:
+        way = "require='checked': the kernel states no settings, so that there is nothing to tune"
+    else:
+        way = "settings proven for this key are installed (nbx tune finds some), or require='checked'"
     return Refusal(
         code="KEY_NOT_TUNED",
         reason=f"no settings are proven for key {dict(zip(kernel.key, key, strict=True))}",
-        would_run_if="settings proven for this key are installed, or require='checked'",
+        would_run_if=way,
     )
 
 
@@ -112,7 +116,13 @@ def candidate(entry: Entry, choice: Choice, pin: str | None) -> Candidate:
         "made of " + ", ".join(p.kernel.id for p in choice.parts) if choice.parts else "",
     ]
     return Candidate(
-        kernel=choice.kernel.id, accepted=True, evidence=choice.evidence, rank=tuple(w for w in words if w)
+        kernel=choice.kernel.id,
+        accepted=True,
+        evidence=choice.evidence,
+        rank=tuple(w for w in words if w),
+        tuned=None
+        if choice.tuned is None
+        else Proven(choice.tuned.settings, choice.tuned.file, choice.tuned.proof.date),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -56,6 +56,19 @@ class Evidence:
 NO_EVIDENCE = Evidence("none")
 
 
+@dataclass(frozen=True, slots=True)
+class Proven:
+    """Settings that are proven for a key: what they are, in which file, and when that was."""
+
+    settings: Mapping[str, Any]
+    file: Path
+    date: str
+
+    def __str__(self) -> str:
+        stated = ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
+        return f"{stated or 'the defaults'}, proven {self.date} in {self.file}"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Refusal:
     """Why a kernel does not run: a code, the failed clause with its values, and what would change the answer."""
@@ -79,6 +92,8 @@ class Candidate:
     evidence: Evidence = NO_EVIDENCE
     rank: tuple[str, ...] = ()
     """For accepted ones, the criteria it was ordered by, most important first, in words."""
+    tuned: Proven | None = None
+    """For accepted ones, the tuned settings that it would run with; None where it runs its defaults."""
 
     @property
     def would_run_if(self) -> str:
@@ -157,6 +172,9 @@ class Decision:
                         "where": c.evidence.where,
                     },
                     "rank": list(c.rank),
+                    "tuned": None
+                    if c.tuned is None
+                    else {"settings": dict(c.tuned.settings), "file": str(c.tuned.file), "date": c.tuned.date},
                 }
                 for c in self.candidates
             ],
@@ -183,6 +201,8 @@ class Decision:
                 mark = "->" if c.kernel == self.chosen else " +"
                 why = f"; {', '.join(c.rank)}" if c.rank else ""
                 yield f"  {mark} {c.kernel}: accepted [{c.evidence}]{why}"
+                if c.tuned is not None:
+                    yield f"       tuned: {c.tuned}"
             else:
                 yield f"   - {c.kernel}: {c.code}: {c.reason} [{c.evidence}]"
                 if c.would_run_if:

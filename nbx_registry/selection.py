@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -151,7 +152,7 @@ class Selector:
             chosen=chosen,
             candidates=(*(candidate(entry, choice, pin) for _, entry, choice in accepted), *refused),
             faults=tuple(faults),
-            hints=() if accepted else self._hints(target),
+            hints=() if accepted else (*self._hints(target), *self._misses(require)),
         )
 
     def forget(self) -> None:
@@ -438,6 +439,11 @@ class Selector:
             message=f"{type(error).__name__}: {error}",
             traceback="".join(traceback.format_exception(cause)),
         )
+
+    def _misses(self, require: str) -> Iterator[str]:
+        """Yield what was found in files of settings and tunes nothing, where settings are asked for."""
+        if require == "tuned":
+            yield from (f"settings that tune nothing: {miss}" for miss in self._catalog.settings.misses())
 
     def _hints(self, target: Target) -> tuple[str, ...]:
         if target.device is None:

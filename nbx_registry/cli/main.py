@@ -37,6 +37,7 @@ _COMMANDS = {
     "doctor": "doctor",
     "explain": "requests",
     "price": "requests",
+    "tune": "tune",
     "demo": "demo",
     "new-plugin": "new_plugin",
 }

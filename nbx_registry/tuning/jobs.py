@@ -101,12 +101,10 @@ def _collect(
     pins = [pin] if pin is not None else [kernel.id for kernel in registry.catalog.by_op.get(signature.op.id, ())]
     for identifier in pins:
         kernel = registry.catalog.kernel(identifier)
-        if kernel.backend in ("composite", "view"):
+        if kernel.backend in ("composite", "view") or registry.programs.refused(signature, target, identifier):
             continue
         if kernel.settings is None:
             found.left[f"{kernel.id} states no settings, and so has nothing to tune"] = None
-            continue
-        if registry.programs.refused(signature, target, identifier):
             continue
         values = registry.programs.key(kernel, signature, target.device)
         found.add(Job(kernel, signature, dict(zip(kernel.key, map(plain, values), strict=True)), given))
