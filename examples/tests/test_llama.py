@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import nbx_registry as nbx
 from nbx_examples.llama import SMALL, Decoder, Weights
+from nbx_examples.llama.__main__ import main
+from nbx_examples.llama.generate import generate
 from nbx_examples.llama.weights import Dense, Layer, Quantised
 
 LONGEST = 150
@@ -111,6 +114,29 @@ def test_quantised_weights_decode_too(weights: Weights, batch: int) -> None:
     scale = up.packed[1].numpy()
     # Half a step, and what rounding the scale and the minimum to float16 moves the end of the range.
     assert np.abs(nbx.ops.dequant_int4(*up.packed).numpy().T - of(weights.layers[0].up)).max() < 0.52 * scale.max()
+
+
+@pytest.mark.parametrize("quantised", [False, True], ids=["float16", "int4"])
+def test_a_recorded_step_decodes_the_same_tokens(quantised: bool) -> None:
+    registry = nbx.default()
+    weights = Weights(SMALL, seed=2, quantised=quantised)
+    plain = generate(registry, SMALL, weights, prompts(2), STEPS, longest=LONGEST, captured=False)
+    recorded = generate(registry, SMALL, weights, prompts(2), STEPS, longest=LONGEST)
+    np.testing.assert_array_equal(recorded.tokens, plain.tokens)
+    assert len(np.unique(plain.tokens)) > STEPS, "a stream of one token would show nothing"
+    assert recorded.record_s > 0
+
+
+def test_the_command_compares_both_ways() -> None:
+    said = CliRunner().invoke(main, ["--batch", "2", "--prompt", "33", "--steps", "3", "--quantised"])
+    assert said.exit_code == 0, said.output
+    assert "the same 8 tokens both ways" in said.output
+
+
+def test_the_command_says_what_a_device_lacks() -> None:
+    said = CliRunner().invoke(main, ["--device", "cuda:7"])
+    assert said.exit_code == 1
+    assert "cuda:7" in said.output
 
 
 def test_a_cache_that_is_full_takes_no_more(weights: Weights) -> None:
