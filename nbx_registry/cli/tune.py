@@ -36,7 +36,7 @@ def _processes(_context: click.Context, _param: click.Parameter, value: str | No
 @click.option("--plan", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Every key of this plan.")
 @click.option("--device", metavar="D[,D...]", help="Live devices (cpu, cuda:0), or a product. Several share the keys.")
 @click.option(
-    "-n", "count", callback=_processes, metavar="N", help="So many devices of the product here, or auto: all."
+    "-n", "count", callback=_processes, metavar="N", help="So many devices of that product, or auto: all here."
 )
 @click.option("--kernel", "pin", metavar="ID", help="Tune this kernel alone.")
 @click.option("--out", type=click.Path(path_type=Path), help="A folder, or a .json file; by default your own settings.")
@@ -76,7 +76,7 @@ def tune(
     if count is not None:
         named = devices or (request.devices if isinstance(request, Plan) else ["cpu"])
         devices = alike(reg, named, count if isinstance(count, int) else None)
-    watch = (lambda _: None) if as_json else _show
+    watch = None if as_json else _show
     found = run(reg, request, positional, keywords, devices=devices, kernel=pin, out=out, watch=watch)
     if as_json:
         print_json(_plain(found))

@@ -66,7 +66,7 @@ def tune(
     kernel: str | None = None,
     out: Path | None = None,
     stopwatch: Stopwatch | None = None,
-    watch: Watch = lambda _: None,
+    watch: Watch | None = None,
 ) -> Outcome:
     """Tune the keys of a request, or of a plan, and write what was found.
 
@@ -113,7 +113,8 @@ def tune(
             results = processes.shared(registry, jobs.jobs, targets, file)
         for result in results:
             found.append(result)
-            watch(result)
+            if watch is not None:
+                watch(result)
     return Outcome(
         tuple(one for one in found if isinstance(one, Tuned)),
         tuple(one for one in found if isinstance(one, Failure)),

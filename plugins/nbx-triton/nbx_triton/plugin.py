@@ -43,3 +43,9 @@ def nbx_register_emulators() -> Iterable[Emulator]:
 def nbx_register_evidence() -> Iterable[Path]:
     """What conformance found."""
     return [Path(__file__).with_name("evidence")]
+
+
+@hookimpl
+def nbx_register_settings() -> Iterable[Path]:
+    """What `nbx tune` found."""
+    return [Path(__file__).with_name("settings")]
