@@ -195,8 +195,8 @@ def dense(
 ):
     """Compute ``BLOCK`` consecutive elements of ``out``, ``VECTOR`` a load; operands are as dense, numbers or None.
 
-    EVEN: ``BLOCK`` divides their count. Else only the last program looks whether elements are there: a mask whose end
-    is no multiple of 16 would make every access one of single elements.
+    EVEN: ``BLOCK`` divides their count. Else the last program masks off all from the last multiple of 16 on, a bound
+    that leaves vectors whole, and does what lies beyond by itself.
     """
     first = program(WIDE) * BLOCK
     lane = tl.arange(0, BLOCK)
@@ -204,10 +204,11 @@ def dense(
         block(x1, x2, x3, out, first, lane, None, OP, VECTOR)
     else:
         left = count - first
-        if left >= BLOCK:
-            block(x1, x2, x3, out, first, lane, None, OP, VECTOR)
-        else:
-            block(x1, x2, x3, out, first, lane, lane < left, OP, VECTOR)
+        whole = left // 16 * 16
+        block(x1, x2, x3, out, first, lane, lane < whole, OP, VECTOR)
+        if left < BLOCK:
+            rest = tl.arange(0, 16)
+            block(x1, x2, x3, out, first + whole, rest, rest < left - whole, OP, VECTOR)
 
 
 @triton.jit
@@ -469,18 +470,27 @@ def progression(
     WIDE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Write ``start + index step`` for ``BLOCK`` indices: in the dtype of ``start``, modulo 2^bits where unsigned."""
-    result: tl.constexpr = out.dtype.element_ty
+    """Write ``start + index step`` for ``BLOCK`` indices: in the dtype of ``start``, modulo 2^bits where unsigned.
+
+    EVEN and what else is done are as in `dense`.
+    """
     first = program(WIDE) * BLOCK
     index = first + tl.arange(0, BLOCK)
-    y = (start + index.to(start.dtype) * step).to(result)
     if EVEN:
-        tl.store(out + index * stride, y)
+        write(out, index, stride, start, step, None)
     else:
-        if count - first >= BLOCK:
-            tl.store(out + index * stride, y)
-        else:
-            tl.store(out + index * stride, y, mask=index < count)
+        whole = count // 16 * 16
+        write(out, index, stride, start, step, index < whole)
+        if count - first < BLOCK:
+            rest = whole + tl.arange(0, 16)
+            write(out, rest, stride, start, step, rest < count)
+
+
+@triton.jit
+def write(out, index, stride, start, step, inside):
+    """Write ``start + index step``."""
+    y = (start + index.to(start.dtype) * step).to(out.dtype.element_ty)
+    tl.store(out + index * stride, y, mask=inside)
 
 
 def bind_arange(ctx: BindContext) -> Sequence[Launch]:
