@@ -364,7 +364,11 @@ def bind_decode_attention(ctx: BindContext) -> Sequence[Launch]:
             "BLOCK_D": block_d,
             "BLOCK_DV": block_dv,
         },
-        options=Options(num_warps=4, num_stages=stages, enable_fp_fusion=True),
+        options=Options(
+            num_warps=8 if max(block_d, block_dv) > 128 else 4,
+            num_stages=stages,
+            enable_fp_fusion=True,
+        ),
     )
     block_s = triton.next_power_of_2(splits)
     block = triton.next_power_of_2(v_width)
@@ -380,9 +384,13 @@ def bind_decode_attention(ctx: BindContext) -> Sequence[Launch]:
 
 
 def _step(ctx: BindContext, width: int, on_matrix_unit: bool) -> tuple[int, int]:
-    """Return how many keys a step takes and how many are under way: as set, or as many as the shared memory holds."""
+    """Return how many keys a step takes and how many are under way: as set, or what the device has room for."""
     keys, stages = ctx.settings["keys"], ctx.settings["stages"]
     if not on_matrix_unit:
+        return min(keys, 32), 2
+    pools = [ctx.signature.tensor(name) for name in ("k_pool", "v_pool")]
+    if width > 256 and any(x.strides[3] != 1 or x.strides[2] % 8 for x in pools):
+        # Such rows are loaded element by element: many addresses.
         return min(keys, 32), 2
     available = ctx.device.fact("shared.bytes_per_block_optin")
     while keys > 32 and (stages - 1) * keys * width * 2 > available:
