@@ -7,18 +7,22 @@ from nbx_triton.specs.layout import KERNELS as _LAYOUT
 from nbx_triton.specs.normalization import KERNELS as _NORMALIZATION
 from nbx_triton.specs.paged import KERNELS as _PAGED
 from nbx_triton.specs.pointwise import KERNELS as _POINTWISE
+from nbx_triton.specs.power import KERNELS as _POWER
 from nbx_triton.specs.product import KERNELS as _PRODUCT
 from nbx_triton.specs.random import KERNELS as _RANDOM
 from nbx_triton.specs.rotary import KERNELS as _ROTARY
 from nbx_triton.specs.rows import KERNELS as _ROWS
+from nbx_triton.specs.sorting import KERNELS as _SORTING
 
 KERNELS = (
     *_ELEMENTWISE,
     *_POINTWISE,
+    *_POWER,
     *_ROWS,
     *_LAYOUT,
     *_ROTARY,
     *_NORMALIZATION,
+    *_SORTING,
     *_PRODUCT,
     *_CONVOLUTION,
     *_ATTENTION,
