@@ -41,14 +41,21 @@ class MiniLM:
 
     def __call__(self, batch: Batch) -> Array:
         """Embed a batch: [B, hidden], on the model's device."""
-        tokens = batch.ids.shape[1]
-        ids = self._place(batch.ids)
-        positions = self._place(np.arange(tokens, dtype=np.int64))
-        mask = self._place(batch.keep[:, None, None, :])  # [B, 1, 1, T]: every query attends the kept keys
+        return self.embed(*self.placed(batch))
+
+    def placed(self, batch: Batch) -> tuple[Array, Array, Array, Array]:
+        """Return what `embed` takes: ids, positions, the mask of attention and the weights of the mean."""
+        positions = np.arange(batch.ids.shape[1], dtype=np.int64)
+        mask = batch.keep[:, None, None, :]  # [B, 1, 1, T]: every query attends the kept keys
+        share = batch.keep[:, :, None].astype(np.float32)
+        return self._place(batch.ids), self._place(positions), self._place(mask), self._place(share)
+
+    def embed(self, ids: Array, positions: Array, mask: Array, share: Array) -> Array:
+        """Embed what lies on the device already; nothing of it is read on the host."""
         x = self._embed(ids, positions)
         for layer in range(self.config.layers):
             x = self._layer(x, mask, f"encoder.layer.{layer}.")
-        return self._pool(x, self._place(batch.keep[:, :, None].astype(np.float32)))
+        return self._pool(x, share)
 
     def _embed(self, ids: Array, positions: Array) -> Array:
         words = nbx.ops.embedding(self.weights["embeddings.word_embeddings.weight"], ids)
@@ -64,9 +71,9 @@ class MiniLM:
         wide = self._linear(x, f"{at}intermediate.dense", activation="gelu")
         return self._norm(nbx.ops.add(x, self._linear(wide, f"{at}output.dense")), f"{at}output.LayerNorm")
 
-    def _pool(self, x: Array, keep: Array) -> Array:
-        total = nbx.ops.sum(nbx.ops.multiply(x, keep), axis=1)  # [B, hidden]
-        mean = nbx.ops.divide(total, nbx.ops.sum(keep, axis=1))
+    def _pool(self, x: Array, share: Array) -> Array:
+        total = nbx.ops.sum(nbx.ops.multiply(x, share), axis=1)  # [B, hidden]
+        mean = nbx.ops.divide(total, nbx.ops.sum(share, axis=1))
         squares = nbx.ops.sum(nbx.ops.multiply(mean, mean), axis=-1, keepdims=True)
         return nbx.ops.divide(mean, nbx.ops.sqrt(squares))
 
