@@ -37,6 +37,25 @@ def test_one_operand_of_any_strides(check: Callable, normal: Callable, op: str, 
     check(f"nbx-triton/{op}/strided", normal(dtype, 33, 65).T[::2])
 
 
+def test_tiles_cover_rows_and_columns_of_any_size(check: Callable, normal: Callable) -> None:
+    check("nbx-triton/negative/strided", normal("float32", 3, 2100)[:, 1:])
+    check("nbx-triton/relu/strided", normal("float32", 3, 7, 130, 5).transpose(3, 0, 2, 1))
+    check("nbx-triton/subtract/strided", normal("float16", 2000, 3)[::-1], normal("float16", 3))
+
+
+@pytest.mark.parametrize("count", [16, 15, 4096, 4097, 8191])
+def test_dense_ends_anywhere(check: Callable, normal: Callable, count: int) -> None:
+    check("nbx-triton/negative/dense", normal("float16", count))
+    check("nbx-triton/arange/products", start=count, dtype="int32")
+
+
+def test_offsets_of_64_bits(check: Callable, normal: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nbx_triton.kernels.pointwise.NARROW", 100)
+    check("nbx-triton/relu/dense", normal("float16", 5003))
+    check("nbx-triton/relu/strided", normal("float32", 129, 66).T)
+    check("nbx-triton/arange/products", start=5003, dtype="float32")
+
+
 def sweep(name: str) -> np.ndarray:
     """Return float32 numbers evenly over all bit patterns, and densely where the function bends."""
     bits = np.arange(0x200, 0x7F800000, 0x7F800000 // 20_000 | 1, np.uint32).view(np.float32)
