@@ -1,0 +1,285 @@
+"""Tuning on simulated devices: memory by address, cold operands, limits of compiled code, cards of one product."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nbx_registry as nbx
+from nbx_registry.hookspecs import hookimpl
+from nbx_registry.kernel import Kernel
+from nbx_registry.launch import Artifact, BindContext, Launch
+from nbx_registry.space import Space
+from nbx_registry.tuning import tune
+from nbx_registry.tuning.bench import Bench
+from nbx_registry.tuning.problem import Problem
+
+SPECS = ("float32[63, 127]", "float32[63, 127]")
+ID = "made/add/blocked"
+HERE = Path(__file__).parent
+
+CODE = """
+def add(memory, x1, x2, out):
+    memory.view(out, {n})[...] = (memory.view(x1, {n}).view("f4") + memory.view(x2, {n}).view("f4")).view("u1")
+"""
+
+
+def compiled(shared: Mapping[int, int]) -> Callable[[BindContext], Launch]:
+    """Return a binder of code that takes so much shared memory for each block."""
+
+    def bind(context: BindContext) -> Launch:
+        image = CODE.format(n=context.signature.outputs[0].nbytes).encode()
+        artifact = Artifact(
+            image=image,
+            kind="python",
+            entry="add",
+            arch="sim_1",
+            toolkit="made 1",
+            shared_bytes=shared.get(context.settings["block"], 0),
+        )
+        return Launch(function=context.load(artifact), args=context.signature.names)
+
+    return bind
+
+
+@pytest.fixture
+def make(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Callable[..., nbx.Registry]:
+    import nbx_simulated.plugin
+
+    module = ModuleType(f"nbx_tuned_there_{abs(hash(request.node.nodeid))}")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+
+    def load(bind: Any, **changes: Any) -> nbx.Registry:
+        module.__dict__["SPACE"] = Space(parameters={"block": (64, 128, 256)})
+        stated: dict[str, Any] = {
+            "id": ID,
+            "op": "add@1",
+            "backend": "loopback",
+            "runtimes": ("sim",),
+            "bind": bind,
+            "when": ("x1.contiguous", "x2.contiguous", "x1.size == x2.size"),
+            "key": ("out.size",),
+            "defaults": {"block": 128},
+            "settings": f"{module.__name__}:SPACE",
+        }
+        kernel = Kernel(**{**stated, **changes})
+        own = SimpleNamespace(
+            name="made",
+            NBX_HOOKS=1,
+            nbx_register_kernels=hookimpl(lambda: [kernel], specname="nbx_register_kernels"),
+        )
+        return nbx.load(plugins=[nbx_simulated.plugin, own], require="any")
+
+    return load
+
+
+def test_code_beyond_the_device_is_excluded_before_it_is_loaded(
+    make: Callable[..., nbx.Registry], tmp_path: Path
+) -> None:
+    times = {64: 1e-6, 128: 3e-6, 256: 1e-7}
+    reg = make(compiled({64: 49152, 256: 49153}))
+    (found,) = tune(
+        reg,
+        "add",
+        SPECS,
+        devices=["sim:0"],
+        kernel=ID,
+        out=tmp_path,
+        stopwatch=lambda settings, kind, measured: times[settings["block"]],
+    ).tuned
+    assert (found.settings, found.device) == ({"block": 64}, "sim/loopback")
+    (excluded,) = found.excluded
+    assert (excluded.settings, excluded.rule) == ({"block": 256}, "shared memory")
+    assert "takes 49153 bytes a block; sim/loopback has 49152" in excluded.reason
+    assert found.machine["versions"] == {"simulation": "1"}
+    assert (found.times["tuned_cold_s"], found.times["tuned_warm_s"]) == (1e-6, 1e-6)
+    assert (tmp_path / "sim-loopback.json").exists()
+
+
+def test_real_times_are_taken_there_cold_and_warm(make: Callable[..., nbx.Registry], tmp_path: Path) -> None:
+    (found,) = tune(make(compiled({})), "add", SPECS, devices=["sim:0"], kernel=ID, out=tmp_path).tuned
+    assert all(0 < seconds < 1 for seconds in found.times.values())
+    assert found.times["tuned_s"] == found.times["tuned_cold_s"]
+    assert found.deviation <= found.bound
+
+
+def test_sets_of_operands_are_together_beyond_the_cache_that_the_file_states(
+    make: Callable[..., nbx.Registry],
+) -> None:
+    reg = make(compiled({}))
+    target = reg.target("sim:0")
+    assert target.device is not None
+    assert target.runtime is not None
+    assert target.live is not None
+
+    def bench(*specs: str) -> Bench:
+        signature, _ = reg.signature("add", *specs)
+        return Bench(Problem(signature, {}), target.runtime, target.live, target.device)  # type: ignore[arg-type]
+
+    one = bench(*SPECS)
+    assert one.cold
+    assert one.sets * 3 * 63 * 127 * 4 >= 5 * target.device.fact("l2.bytes")
+    # Too small to fill the cache with, and so large that one set does.
+    assert not bench("float32[8]", "float32[8]").cold
+    large = bench("float32[1024, 1024]", "float32[1024, 1024]")
+    assert (large.cold, large.sets) == (True, 3)
+
+
+def test_cold_runs_take_the_sets_in_turn_and_warm_ones_stay(make: Callable[..., nbx.Registry]) -> None:
+    reg = make(compiled({}))
+    target = reg.target("sim:0")
+    signature, _ = reg.signature("add", *SPECS)
+    bench = Bench(Problem(signature, {}), target.runtime, target.live, target.device)  # type: ignore[arg-type]
+    places: list[int] = []
+    for _ in range(3):
+        bench.seconds(places.append, bench.sets // 2, warm=False)
+    assert places[: bench.sets] == list(range(bench.sets))
+    places.clear()
+    bench.seconds(places.append, 5, warm=True)
+    assert len(places) == 6
+    assert len(set(places)) == 1
+
+
+def test_what_a_candidate_breaks_for_all_is_named(make: Callable[..., nbx.Registry], tmp_path: Path) -> None:
+    broken: list[int] = []
+
+    def bind(context: BindContext) -> Launch:
+        block = context.settings["block"]
+
+        def run(memory: Any, x1: int, x2: int, out: int) -> None:
+            if block == 64:
+                broken.append(block)
+            if broken:
+                raise RuntimeError("an illegal memory access was encountered")
+            n = 63 * 127 * 4
+            memory.view(out, n)[...] = (memory.view(x1, n).view("f4") + memory.view(x2, n).view("f4")).view("u1")
+
+        return Launch(function=run, args=context.signature.names)
+
+    (failure,) = tune(make(bind), "add", SPECS, devices=["sim:0"], kernel=ID, out=tmp_path).failed
+    assert "block=64 left sim:0 unusable" in failure.message
+    assert "exclude it by a rule" in failure.message
+    assert not (tmp_path / "sim-loopback.json").exists()
+
+
+@pytest.mark.parametrize(
+    "specs",
+    [
+        ("float32[63, 127];strides=[1, 63]", "float32[63, 127]"),
+        ("float32[63, 127];strides=[0, 1]", "float32[63, 127];strides=[-127, 1];offset=3"),
+        ("bfloat16[63, 127];offset=8", "float32[127]"),
+        ("float32[63, 127]", 2.5),
+    ],
+    ids=["transposed", "expanded-reversed", "offset", "scalar"],
+)
+def test_operands_lie_as_the_request_says(make: Callable[..., nbx.Registry], tmp_path: Path, specs: Any) -> None:
+    reg = make("nbx_simulated.kernels:bind", when=())
+    (found,) = tune(reg, "add", specs, devices=["sim:1"], kernel=ID, out=tmp_path).tuned
+    assert (found.timed, found.excluded) == (3, ())
+
+
+# Several cards --------------------------------------------------------------------------------------------------------
+
+TWINS = """
+import os, signal, time
+from pathlib import Path
+import nbx_simulated.plugin as plugin
+from nbx_registry.hookspecs import hookimpl
+from nbx_registry.kernel import Kernel
+from nbx_registry.launch import Launch
+from nbx_registry.runtimespec import RuntimeSpec
+from nbx_registry.space import Space
+from nbx_simulated.kernels import Loopback, launch_of
+from nbx_simulated.plugin import nbx_register_backends, nbx_register_devices
+from nbx_simulated.runtime import LIVE, SimulatedRuntime
+from dataclasses import replace
+
+NBX_HOOKS = 1
+SPACE = Space(parameters={"block": (64, 128)})
+
+class Twins(SimulatedRuntime):
+    def devices(self):
+        return (LIVE[0], replace(LIVE[0], index=1))
+
+def create():
+    return Twins()
+
+@hookimpl
+def nbx_register_runtimes():
+    return [RuntimeSpec(name="sim", factory="TWINS:create")]
+
+@hookimpl
+def nbx_register_kernels():
+    return [Kernel(id="twins/add/blocked", op="add@1", backend="loopback", runtimes=("sim",), bind="TWINS:bind",
+                   key=("out.size",), defaults={"block": 128}, settings="TWINS:SPACE")]
+
+def bind(context):
+    kernel = Loopback(context.signature)
+    block = context.settings["block"]
+
+    def run(memory, *operands):
+        if context.signature.outputs[0].size == 13 and block == 64:
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(1e-3 if block == 128 else 0)
+        kernel.run(memory, *operands)
+        print("kernels may print")
+
+    return launch_of(context.signature, run)
+"""
+
+
+@pytest.fixture
+def twins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Two cards of one product, in a distribution that processes of their own find."""
+    site = tmp_path / "site"
+    (site / "nbx_twins-1.dist-info").mkdir(parents=True)
+    (site / "nbx_twins.py").write_text(TWINS.replace("TWINS", "nbx_twins"))
+    (site / "nbx_twins-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: nbx-twins\nVersion: 1\n")
+    (site / "nbx_twins-1.dist-info" / "entry_points.txt").write_text("[nbx_registry]\nnbx-twins = nbx_twins\n")
+    monkeypatch.syspath_prepend(str(site))
+    monkeypatch.setenv("PYTHONPATH", f"{site}:{HERE / 'nbx-simulated'}")
+    monkeypatch.setenv("NBX_CONFIG_DIR", str(tmp_path / "config"))
+    yield tmp_path
+    sys.modules.pop("nbx_twins", None)
+
+
+def plan_of(reg: nbx.Registry, *sizes: int) -> nbx.Plan:
+    draft = reg.draft("sim/loopback", require="any")
+    for size in sizes:
+        draft.call("add", f"float32[{size}]", f"float32[{size}]", kernel="twins/add/blocked")
+    return draft.plan
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the path of processes is joined as POSIX does")
+def test_cards_of_one_product_share_the_keys_of_one_file(twins: Path) -> None:
+    reg = nbx.load()
+    plan = plan_of(reg, 63, 127, 13, 129)
+    plan.save(twins / "plan.json")
+    program = "from nbx_registry.cli import main; main()"
+    words = ["tune", "--plan", str(twins / "plan.json"), "--device", "sim:0", "-n", "auto", "--json"]
+    ran = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=False)
+    # One key ends its process; all the others are tuned, each once, whichever card did it.
+    assert ran.returncode == 1, ran.stderr
+    found = json.loads(ran.stdout)
+    assert sorted(one["key"]["out.size"] for one in found["tuned"]) == [63, 127, 129]
+    (failed,) = found["failed"]
+    assert (failed["code"], failed["key"]) == ("PROCESS_ENDED", {"out.size": 13})
+    assert "ended with signal 9" in failed["message"]
+    assert {one["proof"]["machine"]["handle"] for one in found["tuned"]} == {"sim:0", "sim:1"}
+    (file,) = found["files"]
+    stored = json.loads(Path(file).read_text())
+    assert stored["device"] == "sim/loopback"
+    assert sorted(entry["key"]["out.size"] for entry in stored["entries"]) == [63, 127, 129]
+    # Entries are of the product: either card takes them.
+    again = nbx.load(require="any")
+    for handle in ("sim:0", "sim:1"):
+        x = nbx.asarray(np.ones(129, np.float32))
+        assert again.decide("add", x.spec, x.spec, device=handle).candidate("twins/add/blocked").tuned is not None
