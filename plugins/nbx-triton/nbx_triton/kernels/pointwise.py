@@ -4,8 +4,8 @@ Two ways through memory serve every op. `dense`: operands without gaps and in th
 a program computes consecutive elements, each thread several vectors of 16 bytes. Their loads are issued together where
 little is computed; where much is, the assembler spreads them out, in so few registers that all warps fit and keep the
 memory busy. `strided`: the rest; a program computes a tile of the output's densest axis and of the others, counted out
-a row at a time, not an element at a time. Values are computed by `evaluate`, in float32 for the floating dtypes below it
-and rounded once; integers wrap around. The memory is the limit where an element of 2 bytes takes under about 28
+a row at a time, not an element at a time. Values are computed by `evaluate`, in float32 for the floating dtypes below
+it and rounded once; integers wrap around. The memory is the limit where an element of 2 bytes takes under about 28
 instructions (H200: 132 x 128 lanes at 1.7 GHz for 1.06e12 elements/s read and written): exp takes 22, log, erf, sigmoid
 and silu 31, tanh 34; of wider elements all stay below it. Deterministic.
 """
