@@ -1,0 +1,82 @@
+"""Specs of prod, mean, max, argmax: `rows` and `columns` by what is dense in memory, and each with programs shared out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nbx_registry.kernel import Kernel, Workspace
+from nbx_triton.specs.common import ALL, kernel
+
+_LENGTH = "x.size // max(out.size, 1)"
+_RUNS = "cdiv(out.size * max(bits(x.dtype) // 8, 1), 256)"
+"""Runs of 256 bytes in one element of each row."""
+_SETTINGS = {"settings": "nbx_triton.kernels.reduce:SETTINGS", "defaults": {"vectors": 4, "warps": 4}}
+_LAST = {
+    "argmax": "(axis == None or axis == -1 or axis == x.rank - 1)",
+    "others": "(axis == None or -1 in axis or x.rank - 1 in axis)",
+}
+
+
+def _workspace(op: str, most: str) -> tuple[Workspace, ...]:
+    """Return memory for ``most`` partial results a row, 8 bytes each: their dtype is that of running results."""
+    shape = (f"clamp({most})", "out.size")
+    partial = Workspace(name="partial", dtype="int64", shape=shape, lifetime=(0, 1))
+    places = Workspace(name="places", dtype="int64", shape=shape, lifetime=(0, 1))
+    return (partial, places) if op == "argmax" else (partial,)
+
+
+def _kernels(op: str, *, exact: bool) -> Iterator[Kernel]:
+    """Yield the kernels of an op; ``exact``: its results do not depend on the order."""
+    dense = f"x.rank == 0 or {_LAST.get(op, _LAST['others'])} and x.strides[-1] == 1"
+    key = ("x.dtype", "x.shape", "x.strides", "axis", "keepdims", "out.strides")
+    yield kernel(
+        f"{op}@1",
+        "rows",
+        "reduce:bind_rows",
+        when=(f"x.dtype in {ALL}", dense),
+        key=key,
+        batch_invariant=True,
+        doc="The last axis goes: one program reduces a tile of rows, 64 bytes a thread at a time along them.",
+    )
+    yield kernel(
+        f"{op}@1",
+        "split-rows",
+        "reduce:bind_split_rows",
+        when=(f"x.dtype in {ALL}", dense, "out.size <= 512", "x.size >= 32768 * out.size"),
+        key=key,
+        workspace=_workspace(op, f"cdiv({_LENGTH}, 16384), 1, cdiv(4096, max(out.size, 1))"),
+        batch_invariant=exact,
+        preference=1,
+        **_SETTINGS,
+        doc="Few long rows: several programs reduce 16384 elements or more of each, a second launch combines them.",
+    )
+    yield kernel(
+        f"{op}@1",
+        "columns",
+        "reduce:bind_columns",
+        when=(f"x.dtype in {ALL}", f"not ({dense})"),
+        key=key,
+        batch_invariant=exact,
+        **_SETTINGS,
+        doc="The last axis stays, or is strided: one program reduces runs of 256 bytes, whichever axis is dense.",
+    )
+    yield kernel(
+        f"{op}@1",
+        "split-columns",
+        "reduce:bind_split_columns",
+        when=(f"x.dtype in {ALL}", f"not ({dense})", f"{_RUNS} <= 512", "x.size >= 1024 * out.size"),
+        key=key,
+        workspace=_workspace(op, f"cdiv({_LENGTH}, 256), 1, cdiv(2048, max({_RUNS}, 1))"),
+        batch_invariant=exact,
+        preference=1,
+        **_SETTINGS,
+        doc="The same with several programs a run, of 256 elements or more of each row, and a launch to combine them.",
+    )
+
+
+KERNELS = (
+    *_kernels("prod", exact=False),
+    *_kernels("mean", exact=False),
+    *_kernels("max", exact=True),
+    *_kernels("argmax", exact=True),
+)
