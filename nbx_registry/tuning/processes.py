@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
@@ -97,8 +97,8 @@ class _Worker:
         process = self._started()
         answer = _asked(process, line)
         if answer is None:
-            process.wait()
             self._process = None
+            _end(process)
             code = process.returncode
             how = f"signal {-code}" if code < 0 else f"exit code {code}"
             message = f"{job}: the process on {self._handle} ended with {how}, and nothing is tuned"
@@ -117,7 +117,8 @@ class _Worker:
                 stdout=subprocess.PIPE,
                 text=True,
                 encoding="utf-8",
-                env={**os.environ},
+                # Ctrl-C is for the session, which ends this process in its turn.
+                process_group=0 if os.name == "posix" else None,
             )
             greeting = _asked(self._process, None)
             if greeting is None or "ready" not in greeting:
@@ -132,10 +133,17 @@ class _Worker:
         process, self._process = self._process, None
         if process is not None:
             process.kill()
-            process.wait()
-            for stream in (process.stdin, process.stdout):
-                if stream is not None:
-                    stream.close()
+            _end(process)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Wait for a process that ends, and close what led to it."""
+    process.wait()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            # What could not be sent any more is of no matter.
+            with suppress(BrokenPipeError):
+                stream.close()
 
 
 def _asked(process: subprocess.Popen[str], line: str | None) -> dict[str, Any] | None:

@@ -13,6 +13,7 @@ import argparse
 import json
 import multiprocessing
 import random
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -20,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from nbx_registry.decision import Evidence
 from nbx_registry.hookspecs import hookimpl
 from nbx_registry.kernel import Backend, Kernel
 from nbx_registry.launch import BindContext, Launch
+from nbx_registry.space import Space
 from nbx_registry.spec import TensorSpec
 
 PER_CATALOG = 5000
@@ -332,11 +334,17 @@ def by_product(trace: Any, x1: Any, x2: Any) -> Any:
     return trace.call("multiply", x1, x2)
 
 
+SPACES: Any = ModuleType("nbx_fuzz_spaces")
+SPACES.SETTINGS = Space(parameters={"width": (2, 4)})
+sys.modules[SPACES.__name__] = SPACES
+
+
 def registry(made: list[Made], folder: Path) -> nbx.Registry:
     """Load a registry in which these kernels, and none of the host's, may run."""
     kernels: list[Kernel] = []
     for number, one in enumerate(made, 1):
-        facts: dict[str, Any] = {"backend": "made", "bind": marker(number), "settings": "made:SETTINGS"}
+        facts: dict[str, Any] = {"backend": "made", "bind": marker(number), "settings": f"{SPACES.__name__}:SETTINGS"}
+        facts["defaults"] = {"width": 2}
         if one.composite_of is not None:
             facts = {"backend": "composite", "bind": by_product, "parts": (f"{one.composite_of}@1",)}
         kernels.append(
