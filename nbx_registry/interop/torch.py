@@ -1,0 +1,339 @@
+"""For users of torch: ops as ``torch.library`` custom ops, which ``torch.compile`` sees through. Imported on request.
+
+Everything else of the registry takes torch's tensors as they are and imports nothing; this module imports torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, cast
+
+from nbx_registry import dtypes
+from nbx_registry.errors import NbxError, SignatureError, UnknownName
+from nbx_registry.spec import TensorSpec, weak_spec
+
+if TYPE_CHECKING:
+    from nbx_registry.op import Op
+    from nbx_registry.param import Attribute, Param
+    from nbx_registry.registry import Registry
+
+# Without types: torch is no dependency, and is not there when types are checked.
+torch: Any = importlib.import_module("torch")
+
+NAMESPACE = "nbx"
+"""Of the core's ops in ``torch.ops``; a plugin's ops are under its own."""
+
+TORCH_S = frozenset(("aten", "prim", "prims", "quantized", "inductor", "higher_order", "c10d", "profiler"))
+"""Namespaces in which torch has ops of its own."""
+
+_TYPES = {"dtype": "ScalarType", "int[]": "int[1]"}
+"""torch's types of attributes, where it calls them otherwise. One integer may stand for a list of one."""
+
+
+class Registered:
+    """Ops that torch knows, as attributes: ``found.softmax``, ``found.sdm.wy_solve``. They are those of ``torch.ops``.
+
+    Attributes
+    ----------
+    ops : Mapping
+        What ``torch.ops`` has of each op, by name (``softmax``, ``sdm::wy_solve``).
+    refused : Mapping
+        Ops that cannot be registered, by name, each with the reason.
+    """
+
+    def __init__(self, ops: Mapping[str, Any], refused: Mapping[str, str]) -> None:
+        self.ops = ops
+        self.refused = refused
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name in self.ops:
+            return self.ops[name]
+        inner = f"{name}::"
+        ops, refused = ({n.removeprefix(inner): v for n, v in d.items() if n.startswith(inner)} for d in self._tables)
+        if ops or refused:
+            return Registered(ops, refused)
+        raise AttributeError(self.refused.get(name) or f"{name!r} is no op that was registered for torch")
+
+    @property
+    def _tables(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        return self.ops, self.refused
+
+    def __dir__(self) -> Iterator[str]:
+        return iter(sorted({"ops", "refused", *(name.split("::")[0] for name in self.ops)}))
+
+    def __repr__(self) -> str:
+        return f"<{len(self.ops)} ops known to torch, {len(self.refused)} refused>"
+
+
+@dataclass
+class _State:
+    """What torch was told in this process: it forgets nothing."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    libraries: dict[str, Any] = field(default_factory=dict[str, Any])
+    schemas: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    registries: dict[str, Any] = field(default_factory=dict[str, Any])
+    """By op, the registry that runs it; None for the process's own."""
+
+
+_state = _State()
+
+
+def register(registry: Registry | None = None, ops: Iterable[str] | None = None) -> Registered:
+    """Make ops known to torch, as ``torch.ops.nbx.softmax(x, axis=-1)``; those of plugins in namespaces of their own.
+
+    A second time nothing is registered again; the registry given last is the one that runs an op.
+
+    Parameters
+    ----------
+    registry
+        Runs them; left out, the process's own (`nbx_registry.default`) at the time of each call.
+    ops
+        Names; left out, all ops of the registry.
+
+    Raises
+    ------
+    UnknownName
+        For an op that the registry lacks.
+    NbxError
+        For an op of a contract with another schema than torch was told before.
+
+    Notes
+    -----
+    An op is opaque to torch: its shapes come from the contract, its kernel from the registry. Attributes are keywords;
+    a dtype is torch's. Where a Python scalar may stand for a tensor there is an overload for it. What is written in
+    place is declared so. Results are never views: ``permute_dims`` and ``broadcast_to`` copy. Ops of no tensor take
+    ``device``. Sizes must be integers when shapes are inferred, so that a compiled graph serves the sizes that it was
+    compiled for, and others are compiled anew. No gradient is recorded: what requires one is refused, but where
+    gradients are off (``torch.no_grad``).
+    """
+    found: dict[str, Any] = {}
+    refused: dict[str, str] = {}
+    contracts = _process_registry().ops if registry is None else registry.ops
+    for name in contracts if ops is None else ops:
+        op = contracts.get(name)
+        if op is None:
+            raise UnknownName.of("op", name, contracts, "nbx ops lists them")
+        why = _why_not(op)
+        if why:
+            refused[name] = why
+            continue
+        with _state.lock:
+            _state.registries[name] = registry
+            _define(op)
+        space, _, short = _torch_name(op).partition("::")
+        found[name] = getattr(getattr(torch.ops, space), short)
+    return Registered(found, refused)
+
+
+def _process_registry() -> Any:
+    # By reference: it stands above the adapters of libraries.
+    return importlib.import_module("nbx_registry.registry").default()
+
+
+def _torch_name(op: Op) -> str:
+    return op.name if op.namespace else f"{NAMESPACE}::{op.name}"
+
+
+def _why_not(op: Op) -> str:
+    """Return why torch can have no such op; empty where it can."""
+    if op.namespace in (*TORCH_S, NAMESPACE):
+        return f"{op.name}: torch, or this project, has ops of its own in namespace {op.namespace!r}"
+    for item in (*op.tensors, *op.outputs):
+        if item.dtype in dtypes.TABLE and _dtype(dtypes.get(item.dtype)) is None:
+            return f"{op.name}: {item.name} is {item.dtype}, a dtype that torch lacks"
+    return ""
+
+
+def _define(op: Op) -> None:
+    """Tell torch of an op, unless it knows it."""
+    overloads = list(_overloads(op))
+    schemas = tuple(_schema(op, scalars) for scalars in overloads)
+    known = _state.schemas.get(op.name)
+    if known is not None:
+        if known != schemas:
+            raise NbxError(f"torch knows {op.name} as {known[-1]}, and not as {schemas[-1]}; begin another process")
+        return
+    space, _, short = _torch_name(op).partition("::")
+    library = _state.libraries.get(space)
+    if library is None:
+        library = _state.libraries[space] = torch.library.Library(space, "FRAGMENT")
+    for scalars, schema in zip(overloads, schemas, strict=True):
+        name = short + _suffix(scalars)
+        library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
+        library.impl(name, _runner(op), "CompositeExplicitAutograd")
+        torch.library.register_fake(f"{space}::{name}", _shaper(op), lib=library)
+    _state.schemas[op.name] = schemas
+
+
+# Schemas.
+
+
+def _overloads(op: Op) -> Iterator[tuple[str, ...]]:
+    """Yield the sets of parameters for which Python scalars may stand, the largest first: torch takes the first fit."""
+    names = [p.name for p in op.tensors if p.broadcast and p.letter and not (p.is_list or p.mutable)]
+    if len(names) > 1:
+        for count in range(len(names), 0, -1):
+            yield from (chosen for chosen in combinations(names, count) if _takes_scalars(op, chosen))
+    yield ()
+
+
+def _takes_scalars(op: Op, names: Sequence[str]) -> bool:
+    specs: list[TensorSpec | None] = []
+    for param in op.tensors:
+        dtype = "bool" if param.dtype in ("bool", "B") else "float32"
+        specs.append(weak_spec(1.0) if param.name in names else TensorSpec(dtypes.get(dtype), (2,)))
+    try:
+        op.signature(specs, {})
+    except SignatureError:
+        return False
+    return not all(spec is None or spec.weak for spec in specs)
+
+
+def _suffix(scalars: Sequence[str]) -> str:
+    return f".Scalar_{'_'.join(scalars)}" if scalars else ""
+
+
+def _schema(op: Op, scalars: Sequence[str]) -> str:
+    parts = [_param(param, number, param.name in scalars) for number, param in enumerate(op.tensors)]
+    keywords = [_attribute(op, attribute) for attribute in op.attributes]
+    if not op.tensors:
+        keywords.append("Device? device=None")
+    if keywords:
+        parts += ["*", *keywords]
+    results = ", ".join("Tensor" for _ in op.outputs)
+    short = op.name.rpartition("::")[2]
+    returns = results if len(op.outputs) == 1 else f"({results})"
+    return f"{short}{_suffix(scalars)}({', '.join(parts)}) -> {returns}"
+
+
+def _param(param: Param, number: int, scalar: bool) -> str:
+    kind = f"Tensor(a{number}!)" if param.mutable else "Scalar" if scalar else "Tensor[]" if param.is_list else "Tensor"
+    return f"{kind}{'?' if param.optional else ''} {param.name}{'=None' if param.optional else ''}"
+
+
+def _attribute_type(attribute: Attribute) -> str:
+    kind = attribute.type
+    # Of several types an attribute is one of numbers.
+    return "Scalar" if len(attribute.kinds) > 1 else _TYPES.get(kind, kind)
+
+
+def _attribute(op: Op, attribute: Attribute) -> str:
+    kind, name = _attribute_type(attribute), attribute.name
+    if name not in op.defaults:
+        return f"{kind}{'?' if attribute.nullable else ''} {name}"
+    default = op.defaults[name]
+    if default is None or kind == "ScalarType":
+        # torch writes no dtype as a default: without one it is the contract's.
+        return f"{kind}? {name}=None"
+    if isinstance(default, str):
+        text = f'"{default}"'
+    elif isinstance(default, tuple):
+        text = str(list(cast("tuple[int, ...]", default)))
+    else:
+        text = str(default)
+    return f"{kind}{'?' if attribute.nullable else ''} {name}={text}"
+
+
+# What torch calls.
+
+
+def _attributes(op: Op, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return attributes as a contract takes them; a dtype left out is the contract's."""
+    found: dict[str, Any] = {}
+    for attribute in op.attributes:
+        value = given.get(attribute.name)
+        if attribute.name not in given or (value is None and not attribute.nullable):
+            continue
+        found[attribute.name] = _dtype_of(value).name if isinstance(value, torch.dtype) else value
+    if op.views and any(attribute.name == "copy" for attribute in op.attributes):
+        found["copy"] = True
+    return found
+
+
+def _runner(op: Op) -> Callable[..., Any]:
+    """Return what runs an op on tensors."""
+    name, op_id = op.name, op.id
+
+    def run(*tensors: Any, **given: Any) -> Any:
+        registry = _state.registries[name] or _process_registry()
+        attributes = _attributes(op, given)
+        if not torch.is_grad_enabled():
+            tensors = tuple(_detached(x) for x in tensors)
+        if op.tensors:
+            result = registry.call(op_id, *tensors, **attributes)
+        else:
+            device = given.get("device") or torch.device("cpu")
+            signature = op.signature([], attributes)
+            out = tuple(_empty(spec, device) for spec in signature.outputs)
+            result = registry.call(op_id, out=next(iter(out)) if len(out) == 1 else out, **attributes)
+        # torch takes no result for one that lies in an argument's memory.
+        return result.clone() if op.views and _shares(result, tensors) else result
+
+    return run
+
+
+def _shaper(op: Op) -> Callable[..., Any]:
+    """Return what tells torch the results' shapes, dtypes and devices, without any elements."""
+
+    def shape(*tensors: Any, **given: Any) -> Any:
+        signature = op.signature([_spec(x) for x in tensors], _attributes(op, given))
+        device = next((x.device for x in _flat(tensors) if isinstance(x, torch.Tensor)), given.get("device"))
+        results = tuple(_empty(spec, device) for spec in signature.outputs)
+        return results if len(results) > 1 else results[0] if results else None
+
+    return shape
+
+
+def _flat(tensors: Sequence[Any]) -> Iterator[Any]:
+    for x in tensors:
+        if isinstance(x, (list, tuple)):
+            yield from cast("Sequence[Any]", x)
+        else:
+            yield x
+
+
+def _detached(x: Any) -> Any:
+    if isinstance(x, (list, tuple)):
+        return [_detached(item) for item in cast("Sequence[Any]", x)]
+    return x.detach() if isinstance(x, torch.Tensor) and x.requires_grad else x
+
+
+def _shares(result: Any, tensors: Sequence[Any]) -> bool:
+    address = result.untyped_storage().data_ptr()
+    return any(isinstance(x, torch.Tensor) and x.untyped_storage().data_ptr() == address for x in tensors)
+
+
+def _spec(x: Any) -> Any:
+    if isinstance(x, (list, tuple)):
+        return tuple(_spec(item) for item in cast("Sequence[Any]", x))
+    if not isinstance(x, torch.Tensor):
+        return weak_spec(x)
+    # A size that torch has left open becomes a constant here: what is compiled is compiled for it.
+    return TensorSpec(_dtype_of(x.dtype), tuple(int(n) for n in x.shape), tuple(int(n) for n in x.stride()))
+
+
+def _dtype_of(dtype: Any) -> dtypes.DType:
+    name = str(dtype).removeprefix("torch.")
+    if name not in dtypes.TABLE:
+        raise SignatureError(f"{dtype} is not in the dtype table ({', '.join(dtypes.TABLE)})")
+    return dtypes.get(name)
+
+
+def _dtype(dtype: dtypes.DType) -> Any:
+    """Return torch's dtype, None where it has none: its 4-bit ones hold two elements a byte, or do nothing at all."""
+    found = getattr(torch, dtype.name, None)
+    return found if isinstance(found, torch.dtype) and dtype.bits >= 8 else None
+
+
+def _empty(spec: TensorSpec, device: Any) -> Any:
+    dtype = _dtype(spec.dtype)
+    if dtype is None:
+        raise SignatureError(f"torch has no dtype {spec.dtype.name}")
+    return torch.empty(spec.shape, dtype=dtype, device=device)

@@ -1,0 +1,163 @@
+"""Ops as torch's own: schemas from contracts, checked by torch, and compiled without a break."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from making import host_kernel, made, plugin
+
+import nbx_registry as nbx
+from nbx_registry.op import op
+from nbx_registry.registry import set_default
+
+torch = pytest.importorskip("torch")
+
+# Importing what torch compiles with warns of torch's own.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+
+import torch_ops  # noqa: E402 (it imports torch)
+
+from nbx_registry.interop.torch import Registered, register  # noqa: E402 (as above)
+from nbx_registry.interop.torch import _state as state  # noqa: E402 (as above)
+
+
+@pytest.fixture(scope="module")
+def reg() -> Iterator[nbx.Registry]:
+    made_here = nbx.load(require="any")
+    before = set_default(made_here)
+    yield made_here
+    set_default(before)
+
+
+@pytest.fixture(scope="module")
+def found(reg: nbx.Registry) -> Registered:
+    return register()
+
+
+# One of each kind: a plain one, lists, in place, several outputs, no tensors, views, dtypes, optional tensors, complex.
+OPS = ("softmax", "concat", "paged_kv_append_step", "topk", "full", "permute_dims", "astype", "layer_norm", "rfft")
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_torch_finds_nothing_wrong_with_an_op(reg: nbx.Registry, found: Registered, name: str) -> None:
+    assert set(torch_ops.opcheck(reg, found, name).values()) == {"SUCCESS"}
+
+
+def test_a_function_of_several_ops_compiles_without_a_break(found: Registered) -> None:
+    torch_ops.compiled("aot_eager")
+
+
+def test_every_op_is_known_to_torch_in_its_namespace(reg: nbx.Registry, found: Registered) -> None:
+    assert sorted(found.ops) == sorted(reg.ops)
+    assert not found.refused
+    assert found.softmax is torch.ops.nbx.softmax
+    assert found.sdm.wy_solve is torch.ops.sdm.wy_solve
+    assert {"add", "sdm", "refused"} <= set(dir(found))
+    with pytest.raises(AttributeError, match="'sofmax' is no op that was registered"):
+        found.sofmax  # noqa: B018 (that it is looked up is what is tested)
+
+
+def test_schemas_are_the_contracts(found: Registered) -> None:
+    def text(overload: Any) -> str:
+        return str(overload._schema)
+
+    ops = torch.ops.nbx
+    assert text(ops.linear.default) == (
+        "nbx::linear(Tensor x, Tensor w, Tensor? bias=None, *, str? activation=None) -> Tensor"
+    )
+    assert text(ops.paged_kv_append.default) == (
+        "nbx::paged_kv_append(Tensor new, Tensor slot, Tensor(a2!) pool, *, bool saturate=False) -> ()"
+    )
+    assert set(ops.add.overloads()) == {"Scalar_x1", "Scalar_x2", "default"}
+    assert ops.matmul.overloads() == ["default"]
+
+
+def test_python_scalars_stay_weak_and_dtypes_are_torch_s(found: Registered) -> None:
+    ops, x = torch.ops.nbx, torch.arange(7, dtype=torch.float16)
+    assert torch.equal(ops.add(x, 2), x + 2)
+    assert torch.equal(ops.subtract(2.0, x), 2 - x)
+    assert ops.add(x, 2.0).dtype is torch.float16
+    assert torch.equal(ops.clip(x, max=3), x.clip(max=3))
+    assert torch.equal(ops.clip(x, torch.ones_like(x), 3), x.clip(1, 3))
+    assert torch.equal(ops.where(x > 3, x, 0.0), torch.where(x > 3, x, 0))
+    assert ops.full(shape=9, fill_value=True).dtype is torch.bool
+    assert ops.normal(shape=[9], seed=63).dtype is torch.float32
+    assert ops.astype(x, dtype=torch.float8_e4m3fn).dtype is torch.float8_e4m3fn
+    assert torch.equal(ops.sum(x.reshape(7, 1), axis=0), x.sum(0, keepdim=True))
+
+
+def test_results_are_no_views(found: Registered) -> None:
+    x = torch.arange(6.0).reshape(2, 3)
+    for y in (torch.ops.nbx.permute_dims(x, axes=[1, 0]), torch.ops.nbx.broadcast_to(x, shape=[2, 3])):
+        y.zero_()
+    assert torch.equal(x, torch.arange(6.0).reshape(2, 3))
+
+
+def test_gradients_are_refused_unless_they_are_off(found: Registered) -> None:
+    x = torch.ones(9, requires_grad=True)
+    with pytest.raises(nbx.SignatureError, match="requires grad"):
+        torch.ops.nbx.negative(x)
+    with torch.no_grad():
+        assert torch.equal(torch.ops.nbx.negative(x), -x)
+
+
+def test_what_does_not_fit_the_contract_is_refused_while_shapes_are_inferred(found: Registered) -> None:
+    x = torch.ones(2, 3, device="meta")
+    assert torch.ops.nbx.matmul(x, x.T).shape == (2, 2)
+    with pytest.raises(nbx.SignatureError, match="matmul"):
+        torch.ops.nbx.matmul(x, x)
+    with pytest.raises(nbx.SignatureError, match="complex32 is not in the dtype table"):
+        torch.ops.nbx.exp(torch.ones(2, dtype=torch.complex32, device="meta"))
+
+
+def test_compiled_for_one_size_it_is_compiled_anew_for_another(found: Registered) -> None:
+    function = torch.compile(lambda x: torch.ops.nbx.softmax(x) * 2, fullgraph=True, backend="aot_eager", dynamic=True)
+    for size in (63, 127):
+        x = torch.ones(2, size)
+        assert torch.equal(function(x), torch.ops.nbx.softmax(x) * 2)
+
+
+def test_the_registry_given_last_runs_an_op(reg: nbx.Registry, found: Registered) -> None:
+    kernel = host_kernel("made/sqrt/nine", lambda x, out: out.fill(9))
+    other = nbx.load(plugins=[made("made", kernel)], require="any", block=["nbx-host/sqrt/numpy"])
+    x = torch.ones(1, 1, 2)
+    try:
+        assert register(other, ["sqrt"]).sqrt(x).tolist() == [[[9, 9]]]
+    finally:
+        register(None, ["sqrt"])
+    assert torch.ops.nbx.sqrt(x).tolist() == [[[1, 1]]]
+    with pytest.raises(nbx.UnknownName, match="did you mean 'sqrt'"):
+        register(ops=["sqr"])
+
+
+def test_what_cannot_be_registered_says_why(found: Registered) -> None:
+    @op("aten::mine@1(x: F[*X]) -> F[*X]")
+    def mine(x: Any) -> Any:
+        """Take a name of torch's."""
+
+    @op("made::unpack@1(x: float4_e2m1fn[N]) -> float16[N]")
+    def unpack(x: Any) -> Any:
+        """Take what torch has not."""
+
+    odd = nbx.load(plugins=[plugin("odd", ops=[mine, unpack])], require="any")
+    refused = register(odd, ["aten::mine", "made::unpack", "add"])
+    register(None, ["add"])
+    assert "namespace 'aten'" in refused.refused["aten::mine"]
+    assert refused.refused["made::unpack"] == "made::unpack: x is float4_e2m1fn, a dtype that torch lacks"
+    with pytest.raises(AttributeError, match="ops of its own"):
+        refused.aten.mine  # noqa: B018 (that it is looked up is what is tested)
+
+
+def test_an_op_that_torch_knows_otherwise_is_refused(found: Registered, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(state.schemas, "sqrt", ("sqrt(Tensor x, *, bool fast=False) -> Tensor",))
+    with pytest.raises(nbx.NbxError, match=r"torch knows sqrt as .*fast.* and not as sqrt\(Tensor x\)"):
+        register(None, ["sqrt"])
+
+
+def test_importing_the_registry_imports_no_torch() -> None:
+    code = "import nbx_registry, nbx_registry.interop, sys; nbx_registry.load(); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
