@@ -27,16 +27,15 @@ _ELEMENTS = 4096
 
 
 @triton.jit
-def plane_row(planes, n, plane, repeat, h, strides):
-    """Return where row h of a plane begins. ``strides`` are of batch, channel, repeat, row, column."""
-    return planes + n * strides[0] + plane // repeat * strides[1] + plane % repeat * strides[2] + h * strides[3]
+def plane_offset(plane, repeat, strides):
+    """Return where a plane begins in its image. ``strides`` are of batch, channel, repeat, row, column."""
+    return plane // repeat * strides[1] + plane % repeat * strides[2]
 
 
 @triton.jit
 def move_rows(
     planes,
     image,
-    rows,
     channels,
     height,
     width,
@@ -49,63 +48,68 @@ def move_rows(
     BLOCK_ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Move a tile of rows of the image, ``BLOCK`` pixels of each of its R planes.
+    """Move a tile of rows of one channel of the image, ``BLOCK`` pixels of each of their R planes.
 
-    Rows are numbered (n, c, h, i); ``width`` is that of a plane. A plane's number is channel * repeat + repetition.
-    ``image_strides`` are of batch, channel, row, column.
+    ``height`` and ``width`` are a plane's. A plane's number is channel * repeat + repetition. ``image_strides`` are of
+    batch, channel, row, column.
     """
     across = (width + BLOCK - 1) // BLOCK
+    down = (height * R + BLOCK_ROWS - 1) // BLOCK_ROWS
     number = program(WIDE)
-    row = number // across * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)[:, None]
-    w = number % across * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (w < width)
-    i = row % R
-    h = row // R % height
-    c = row // R // height % channels
-    n = row // R // height // channels
-    plane = (c * R + i) * R
-    line = image + n * image_strides[0] + c * image_strides[1] + (h * R + i) * image_strides[2]
+    channel = number // across // down % channels
+    batch = number // across // down // channels
+    row = number // across % down * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)[:, None]
+    column = number % across * BLOCK
+    w = column + tl.arange(0, BLOCK)[None, :]
+    here = row < height * R
+    inside = here & (w < width)
+    plane = (channel * R + row % R) * R
+    planes += batch * plane_strides[0] + row // R * plane_strides[3]
+    line = image + batch * image_strides[0] + channel * image_strides[1] + row * image_strides[2]
     if R == 2 or R == 4:
-        pixel = number % across * (BLOCK * R) + tl.arange(0, BLOCK * R)[None, :]
-        whole = (row < rows) & (pixel < width * R)
+        place = planes + w * plane_strides[4]
+        first = place + plane_offset(plane, repeat, plane_strides)
+        second = place + plane_offset(plane + 1, repeat, plane_strides)
+        pixel = column * R + tl.arange(0, BLOCK * R)[None, :]
+        whole = here & (pixel < width * R)
+        line += pixel * image_strides[3]
+    if R == 4:
+        third = place + plane_offset(plane + 2, repeat, plane_strides)
+        fourth = place + plane_offset(plane + 3, repeat, plane_strides)
     if UNSHUFFLE:
         if R == 2:
-            pixels = tl.load(line + pixel * image_strides[3], mask=whole, other=0)
-            a, b = tl.split(tl.reshape(pixels, (BLOCK_ROWS, BLOCK, 2)))
-            tl.store(plane_row(planes, n, plane, repeat, h, plane_strides) + w * plane_strides[4], a, mask=inside)
-            tl.store(plane_row(planes, n, plane + 1, repeat, h, plane_strides) + w * plane_strides[4], b, mask=inside)
+            a, b = tl.split(tl.reshape(tl.load(line, mask=whole, other=0), (BLOCK_ROWS, BLOCK, 2)))
+            tl.store(first, a, mask=inside)
+            tl.store(second, b, mask=inside)
         elif R == 4:
-            pixels = tl.load(line + pixel * image_strides[3], mask=whole, other=0)
-            even, odd = tl.split(tl.reshape(pixels, (BLOCK_ROWS, BLOCK, 2, 2)))
-            a0, a2 = tl.split(even)
-            a1, a3 = tl.split(odd)
-            tl.store(plane_row(planes, n, plane, repeat, h, plane_strides) + w * plane_strides[4], a0, mask=inside)
-            tl.store(plane_row(planes, n, plane + 1, repeat, h, plane_strides) + w * plane_strides[4], a1, mask=inside)
-            tl.store(plane_row(planes, n, plane + 2, repeat, h, plane_strides) + w * plane_strides[4], a2, mask=inside)
-            tl.store(plane_row(planes, n, plane + 3, repeat, h, plane_strides) + w * plane_strides[4], a3, mask=inside)
+            even, odd = tl.split(tl.reshape(tl.load(line, mask=whole, other=0), (BLOCK_ROWS, BLOCK, 2, 2)))
+            a, c = tl.split(even)
+            b, d = tl.split(odd)
+            tl.store(first, a, mask=inside)
+            tl.store(second, b, mask=inside)
+            tl.store(third, c, mask=inside)
+            tl.store(fourth, d, mask=inside)
         else:
             for j in range(R):
                 a = tl.load(line + (w * R + j) * image_strides[3], mask=inside, other=0)
-                place = plane_row(planes, n, plane + j, repeat, h, plane_strides) + w * plane_strides[4]
-                tl.store(place, a, mask=inside)
+                tl.store(planes + plane_offset(plane + j, repeat, plane_strides) + w * plane_strides[4], a, mask=inside)
     elif R == 2:
-        a0 = tl.load(plane_row(planes, n, plane, repeat, h, plane_strides) + w * plane_strides[4], mask=inside)
-        a1 = tl.load(plane_row(planes, n, plane + 1, repeat, h, plane_strides) + w * plane_strides[4], mask=inside)
-        pixels = tl.reshape(tl.join(a0, a1), (BLOCK_ROWS, BLOCK * 2))
-        tl.store(line + pixel * image_strides[3], pixels, mask=whole)
+        a = tl.load(first, mask=inside, other=0)
+        b = tl.load(second, mask=inside, other=0)
+        tl.store(line, tl.reshape(tl.join(a, b), (BLOCK_ROWS, BLOCK * 2)), mask=whole)
     elif R == 4:
-        a0 = tl.load(plane_row(planes, n, plane, repeat, h, plane_strides) + w * plane_strides[4], mask=inside)
-        a1 = tl.load(plane_row(planes, n, plane + 1, repeat, h, plane_strides) + w * plane_strides[4], mask=inside)
-        a2 = tl.load(plane_row(planes, n, plane + 2, repeat, h, plane_strides) + w * plane_strides[4], mask=inside)
-        a3 = tl.load(plane_row(planes, n, plane + 3, repeat, h, plane_strides) + w * plane_strides[4], mask=inside)
-        pixels = tl.reshape(tl.join(tl.join(a0, a2), tl.join(a1, a3)), (BLOCK_ROWS, BLOCK * 4))
-        tl.store(line + pixel * image_strides[3], pixels, mask=whole)
+        a = tl.load(first, mask=inside, other=0)
+        b = tl.load(second, mask=inside, other=0)
+        c = tl.load(third, mask=inside, other=0)
+        d = tl.load(fourth, mask=inside, other=0)
+        pixels = tl.join(tl.join(a, c), tl.join(b, d))
+        tl.store(line, tl.reshape(pixels, (BLOCK_ROWS, BLOCK * 4)), mask=whole)
     else:
         # Written from the image's side, in runs: what is read in parts from several planes meets in the cache.
         for j in range(R):
             pixel = (number % across * R + j) * BLOCK + tl.arange(0, BLOCK)[None, :]
-            own = (row < rows) & (pixel < width * R)
-            place = plane_row(planes, n, plane + pixel % R, repeat, h, plane_strides) + pixel // R * plane_strides[4]
+            own = here & (pixel < width * R)
+            place = planes + plane_offset(plane + pixel % R, repeat, plane_strides) + pixel // R * plane_strides[4]
             tl.store(line + pixel * image_strides[3], tl.load(place, mask=own, other=0), mask=own)
 
 
@@ -120,19 +124,17 @@ def _move(ctx: BindContext, planes: tuple[str, TensorSpec], image: tuple[str, Te
     strides = many.strides if many.rank == 5 else (*many.strides[:2], 0, *many.strides[2:])
     batch, channels, height, width = one.shape[0], one.shape[1], *many.shape[-2:]
     block = min(_ELEMENTS // triton.next_power_of_2(r), triton.next_power_of_2(width))
-    rows = batch * channels * height * r
-    block_rows = max(1, min(_ELEMENTS // triton.next_power_of_2(r) // block, triton.next_power_of_2(rows)))
+    block_rows = max(1, min(_ELEMENTS // triton.next_power_of_2(r) // block, triton.next_power_of_2(height * r)))
     bits = f"int{out.dtype.itemsize * 8}"
     # Masked rows and pixels past the end have offsets too.
     slack = (block_rows + block * r) * max(map(abs, (*strides, *one.strides)))
     step = launch(
         ctx,
         move_rows,
-        programs=triton.cdiv(rows, block_rows) * triton.cdiv(width, block),
+        programs=batch * channels * triton.cdiv(height * r, block_rows) * triton.cdiv(width, block),
         arguments={
             "planes": Pointer(plane_name, bits, many.align),
             "image": Pointer(image_name, bits, one.align),
-            "rows": rows,
             "channels": channels,
             "height": height,
             "width": width,

@@ -21,7 +21,7 @@ import triton.language as tl
 
 from nbx_registry.launch import BindContext, Launch, Scalar
 from nbx_triton.compiler import Options
-from nbx_triton.kernels.normalization import affine, compute, quotient, reciprocal_root, zeros
+from nbx_triton.kernels.normalization import affine, compute, reciprocal_root, zeros
 from nbx_triton.kernels.strided import NARROW, collapse, locate, program, reach
 from nbx_triton.launching import Argument, launch
 
@@ -30,7 +30,7 @@ LARGEST_ROW = 16384
 PIECE = 8192
 """Elements of a piece of a row that has a program of its own."""
 MAX_PIECES = 1024
-_TURN = 8192
+_BLOCK = 16384
 
 
 @triton.jit
@@ -40,7 +40,7 @@ def short(
     out,
     rows,
     length,
-    count,
+    share,
     eps,
     row_shape,
     row_strides,
@@ -52,13 +52,13 @@ def short(
     BLOCK_ROWS: tl.constexpr,
     BLOCK_COLUMNS: tl.constexpr,
 ):
-    """Write x / sqrt(mean of x^2 + eps) * weight, ``BLOCK_ROWS`` whole rows. ``count`` is their length as a number."""
+    """Write x / sqrt(mean of x^2 + eps) * weight, ``BLOCK_ROWS`` whole rows; ``share`` is 1 / length."""
     row = program(WIDE) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     column = tl.arange(0, BLOCK_COLUMNS)[None, :].to(row.dtype)
     inside = (row < rows)[:, None] & (column < length)
     source = x + locate(row, row_shape, row_strides)[:, None]
     a = compute(tl.load(source + column * stride, mask=inside, other=0))
-    scale = reciprocal_root(quotient(tl.sum(a * a, axis=1), count) + eps)[:, None]
+    scale = reciprocal_root(tl.sum(a * a, axis=1) * share + eps)[:, None]
     y = affine(a * scale, weight, None, column, column < length, weight_stride, 0)
     target = out + locate(row, row_shape, out_strides)[:, None]
     tl.store(target + column * out_stride, y.to(out.dtype.element_ty), mask=inside)
@@ -70,7 +70,7 @@ def long(
     weight,
     out,
     length,
-    count,
+    share,
     eps,
     row_shape,
     row_strides,
@@ -81,23 +81,28 @@ def long(
     WIDE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Write one row, ``BLOCK`` elements at a time."""
+    """Write one row, twice ``BLOCK`` elements at a time: the loads of both are on their way together."""
     row = program(WIDE)
     column = tl.arange(0, BLOCK)[None, :].to(row.dtype)
     source = x + locate(row, row_shape, row_strides)
     target = out + locate(row, row_shape, out_strides)
     squares = zeros(x.dtype.element_ty, 1, BLOCK)
-    for at in range(0, length, BLOCK):
-        a = compute(tl.load(source + (at + column) * stride, mask=at + column < length, other=0))
-        squares += a * a
-    scale = reciprocal_root(quotient(tl.sum(squares, axis=1), count) + eps)[:, None]
-    pieces = (length + BLOCK - 1) // BLOCK
+    for at in range(0, length, 2 * BLOCK):
+        low = tl.load(source + (at + column) * stride, mask=at + column < length, other=0)
+        high = tl.load(source + (at + BLOCK + column) * stride, mask=at + BLOCK + column < length, other=0)
+        squares += compute(low) * compute(low)
+        squares += compute(high) * compute(high)
+    scale = reciprocal_root(tl.sum(squares, axis=1) * share + eps)[:, None]
+    pieces = (length + 2 * BLOCK - 1) // (2 * BLOCK)
     for piece in range(pieces):
-        at = (pieces - 1 - piece) * BLOCK
-        inside = at + column < length
-        a = compute(tl.load(source + (at + column) * stride, mask=inside, other=0))
-        y = affine(a * scale, weight, None, at + column, inside, weight_stride, 0)
-        tl.store(target + (at + column) * out_stride, y.to(out.dtype.element_ty), mask=inside)
+        here = (pieces - 1 - piece) * (2 * BLOCK) + column
+        beside = here + BLOCK
+        low = tl.load(source + here * stride, mask=here < length, other=0)
+        high = tl.load(source + beside * stride, mask=beside < length, other=0)
+        y = affine(compute(low) * scale, weight, None, here, here < length, weight_stride, 0)
+        z = affine(compute(high) * scale, weight, None, beside, beside < length, weight_stride, 0)
+        tl.store(target + here * out_stride, y.to(out.dtype.element_ty), mask=here < length)
+        tl.store(target + beside * out_stride, z.to(out.dtype.element_ty), mask=beside < length)
 
 
 @triton.jit
@@ -135,7 +140,7 @@ def scale_pieces(
     length,
     pieces,
     per_piece,
-    count,
+    share,
     eps,
     row_shape,
     row_strides,
@@ -153,7 +158,7 @@ def scale_pieces(
     column = tl.arange(0, BLOCK)[None, :].to(number.dtype)
     piece = tl.arange(0, PIECES)[None, :]
     parts = tl.load(partial + row * pieces + piece, mask=piece < pieces, other=0)
-    scale = reciprocal_root(quotient(tl.sum(parts, axis=1), count) + eps)[:, None]
+    scale = reciprocal_root(tl.sum(parts, axis=1) * share + eps)[:, None]
     source = x + locate(row, row_shape, row_strides)
     target = out + locate(row, row_shape, out_strides)
     first = number % pieces * per_piece
@@ -196,7 +201,7 @@ def _arguments(ctx: BindContext) -> tuple[dict[str, Argument], dict[str, Argumen
     write: dict[str, Argument] = {
         "weight": None if weight is None else "weight",
         "out": "out",
-        "count": Scalar(float(x.shape[-1]), number),
+        "share": Scalar(1 / x.shape[-1], number),
         "eps": Scalar(ctx.signature.attributes["eps"], number),
         "out_strides": out_strides,
         "weight_stride": 0 if weight is None else weight.strides[0],
@@ -243,8 +248,9 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
         long,
         programs=rows,
         arguments={**read, **write},
-        constants={"WIDE": _wide(ctx, _TURN), "BLOCK": _TURN},
-        options=_options(16),
+        constants={"WIDE": _wide(ctx, 2 * _BLOCK), "BLOCK": _BLOCK},
+        # Rows may be fewer than multiprocessors: 64 KB of loads in flight for each, of 16 bits.
+        options=_options(32),
     )
     return (step,)
 

@@ -45,6 +45,33 @@ def comparable(x, LARGEST: tl.constexpr):
 
 
 @triton.jit
+def load_groups(
+    source,
+    at,
+    last,
+    stride,
+    offset_dtype: tl.constexpr,
+    LARGEST: tl.constexpr,
+    WHOLE: tl.constexpr,
+    GROUPS: tl.constexpr,
+):
+    """Return one element of each group, and the least there is for those past the end, of which WHOLE has none."""
+    column = at + tl.arange(0, GROUPS)
+    place = source + column.to(offset_dtype) * stride
+    if WHOLE:
+        a = comparable(tl.load(place), LARGEST)
+    elif source.dtype.element_ty.is_floating():
+        if LARGEST:
+            a = comparable(tl.load(place, mask=column < last, other=float("-inf")), LARGEST)
+        else:
+            a = comparable(tl.load(place, mask=column < last, other=float("inf")), LARGEST)
+    else:
+        inside = column < last
+        a = tl.where(inside, comparable(tl.load(place, mask=inside, other=0), LARGEST), -0x80000000)
+    return a
+
+
+@triton.jit
 def bound_of(best, k, K: tl.constexpr):
     """Return the k-th best of ``best``."""
     if best.dtype.is_floating():
@@ -81,6 +108,7 @@ def select(
     x_row_strides,
     stride,
     LARGEST: tl.constexpr,
+    WHOLE: tl.constexpr,
     WIDE: tl.constexpr,
     GROUPS: tl.constexpr,
     TURNS: tl.constexpr,
@@ -97,17 +125,13 @@ def select(
     last = tl.minimum(first + per_segment, length)
     group = tl.arange(0, GROUPS)
     if x.dtype.element_ty.is_floating():
-        least: tl.constexpr = float("-inf")
-        best = tl.full((GROUPS,), least, tl.float32)
+        best = tl.full((GROUPS,), float("-inf"), tl.float32)
     else:
-        least: tl.constexpr = -0x80000000
-        best = tl.full((GROUPS,), least, tl.int32)
+        best = tl.full((GROUPS,), -0x80000000, tl.int32)
     for at in range(first, last, GROUPS * TURNS):
         for turn in tl.static_range(TURNS):
-            column = at + turn * GROUPS + group
-            inside = column < last
-            a = comparable(tl.load(source + column.to(number.dtype) * stride, mask=inside, other=0), LARGEST)
-            best = tl.maximum(best, tl.where(inside, a, least), propagate_nan=tl.PropagateNan.ALL)
+            a = load_groups(source, at + turn * GROUPS, last, stride, number.dtype, LARGEST, WHOLE, GROUPS)
+            best = tl.maximum(best, a, propagate_nan=tl.PropagateNan.ALL)
     bound = bound_of(best, k, K)
     listed = lists + number * ROOM
     total = first * 0
@@ -115,10 +139,13 @@ def select(
         # One bit for each element of a group that reaches the bound: a NaN does, and all do where it is NaN.
         reached = tl.full((GROUPS,), 0, tl.uint32)
         for turn in tl.static_range(TURNS):
-            column = at + turn * GROUPS + group
-            inside = column < last
-            a = comparable(tl.load(source + column.to(number.dtype) * stride, mask=inside, other=0), LARGEST)
-            reached |= tl.where((a < bound) | (column >= last), 0, 1).to(tl.uint32) << turn
+            a = load_groups(source, at + turn * GROUPS, last, stride, number.dtype, LARGEST, WHOLE, GROUPS)
+            reached |= tl.where(a < bound, 0, 1).to(tl.uint32) << turn
+        if not WHOLE:
+            # Nothing past the end does. A shift by 32 would be none.
+            known = tl.minimum(tl.maximum(last - at - group + GROUPS - 1, 0) // GROUPS, TURNS)
+            those = tl.full((GROUPS,), 0xFFFFFFFF, tl.uint32) >> tl.minimum(32 - known, 31).to(tl.uint32)
+            reached = tl.where(known > 0, reached & those, 0)
         count = ones(reached)
         place = total + tl.cumsum(count, axis=0) - count
         total += tl.sum(count, axis=0)
@@ -210,6 +237,7 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
     per_segment = triton.cdiv(triton.cdiv(length, segments), groups) * groups
     segments = triton.cdiv(length, per_segment)
     turns = min(32, triton.next_power_of_2(per_segment // groups))
+    whole = per_segment % (groups * turns) == 0 and length == segments * per_segment
     cut: dict[str, Argument] = {
         "lists": "lists",
         "counts": "counts",
@@ -228,7 +256,7 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
         select,
         programs=rows * segments,
         arguments={**{name: arguments[name] for name in reading}, **cut},
-        constants={**constants, "GROUPS": groups, "TURNS": turns},
+        constants={**constants, "GROUPS": groups, "TURNS": turns, "WHOLE": whole},
         options=Options(num_warps=groups // 256, num_stages=1, enable_fp_fusion=False),
     )
     second = launch(
