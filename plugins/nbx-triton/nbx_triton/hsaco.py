@@ -1,7 +1,7 @@
 """Reading AMD code objects: is this one whole, and what does it say about its kernel.
 
 A code object is a 64-bit ELF file for the machine AMDGPU. What the compiler knows about its kernels is a MessagePack
-map in a note of owner ``AMDGPU`` and type 32 (LLVM, "User Guide for AMDGPU Backend", code object V3 and later metadata).
+map in a note of owner ``AMDGPU`` and type 32 (LLVM, "User Guide for AMDGPU Backend", code objects from V3 on).
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ the options that they too compile under (`fingerprint` holds those).
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import os
 from collections.abc import Iterator, Mapping
@@ -68,7 +69,8 @@ def fingerprint(source: Source, target: Target, options: Options) -> tuple[str, 
     """Return everything that decides what `run` gives, as text.
 
     Source and every function it calls, the constants it reads, types, constants with their types, alignment, target,
-    every option, Triton with its libraries and assemblers, and the environment that Triton compiles under.
+    every option, Triton with its libraries and assemblers, the environment that Triton compiles under, and this
+    package's own code that asks it.
     """
     backend = make_backend(target.triton)
     taken = _options(backend, target, options)
@@ -81,6 +83,7 @@ def fingerprint(source: Source, target: Target, options: Options) -> tuple[str, 
         repr(sorted(taken.__dict__.items())),
         backend.hash(),
         repr(_installed()),
+        _own(),
         repr(sorted(get_cache_invalidating_env_vars().items())),
         repr(list(_knobs())),
     )
@@ -116,6 +119,15 @@ def _installed() -> tuple[str, ...]:
     stats = ((path.relative_to(folder), path.stat()) for path in files)
     version = importlib.metadata.version("triton")
     return (triton.__version__, version, *(f"{path} {found.st_size} {found.st_mtime_ns}" for path, found in stats))
+
+
+@cache
+def _own() -> str:
+    """Return a digest of the code here that decides how Triton is asked and what is said of its answer."""
+    hasher = hashlib.sha256()
+    for name in ("compiler", "targets", "pipeline", "portable", "cubin", "hsaco"):
+        hasher.update(Path(__file__).with_name(f"{name}.py").read_bytes())
+    return hasher.hexdigest()
 
 
 def _knobs() -> Iterator[tuple[str, str, str | None, str]]:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import triton
+import triton.language as tl
 
 import nbx_registry as nbx
 from nbx_registry import dtypes, spec
+from nbx_triton.compiler import Options, Source
 
 # Triton decides at import whether it compiles or interprets, so what is interpreted runs in a process of its own.
 INTERPRETING = os.environ.get("TRITON_INTERPRET") == "1"
@@ -39,3 +43,27 @@ def bind(registry: nbx.Registry) -> Callable[..., Any]:
         return registry.bind_specs(op.name, signature, device=device, kernel=kernel, require="any")
 
     return bind
+
+
+@triton.jit
+def _scale(x, out, factor, count, BLOCK: tl.constexpr):
+    index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + index, mask=index < count)
+    tl.store(out + index, value * factor + 1.0, mask=index < count)
+
+
+@pytest.fixture(scope="session")
+def source() -> Callable[..., Source]:
+    """A small function with its types; keyword arguments change what is stated of it."""
+    plain = Source(
+        function=_scale,
+        signature=(("x", "*fp32"), ("out", "*fp32"), ("factor", "fp32"), ("count", "i32"), ("BLOCK", "constexpr")),
+        constants=(((4,), 256),),
+        divisible=((0,), (1,)),
+    )
+    return lambda **changes: replace(plain, **changes)
+
+
+@pytest.fixture(scope="session")
+def options() -> Options:
+    return Options(num_warps=2, num_stages=1, enable_fp_fusion=False)

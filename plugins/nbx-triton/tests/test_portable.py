@@ -1,0 +1,149 @@
+"""The process's compiler: what Triton makes, for every vendor, beside others that use Triton."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nbx_registry as nbx
+from nbx_registry.errors import NbxError
+from nbx_triton import launching, targets
+from nbx_triton.compiler import Options, Source, Triton
+from nbx_triton.portable import PORTABLE, Portable
+from nbx_triton.store import Store
+
+AMD = ("amd/mi250x", "amd/mi300x")
+
+
+@pytest.mark.parametrize("target", ["sm_70", "sm_90", "sm_100"])
+def test_the_code_is_what_tritons_own_compile_gives(
+    target: str, tmp_path: Path, source: Callable[..., Source], options: Options
+) -> None:
+    assert Portable(store=Store(tmp_path)).compile(source(), target, options) == Triton().compile(
+        source(), target, options
+    )
+
+
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942"])
+def test_a_code_object_is_for_waves_of_64(
+    target: str, tmp_path: Path, source: Callable[..., Source], options: Options
+) -> None:
+    made = Portable(store=Store(tmp_path)).compile(source(), target, options)
+    assert (made.kind, made.arch, made.threads, made.parameters, made.spills) == ("hsaco", target, 128, 6, 0)
+
+
+@pytest.mark.parametrize("target", ["sm_", "90", "sm_90b", "gfx", "gfx1100", "apple9"])
+def test_a_target_of_neither_vendor_is_refused(target: str) -> None:
+    with pytest.raises(NbxError, match=f"target '{target}' is none of this compiler's"):
+        targets.of(target)
+
+
+def test_stages_that_take_more_memory_than_a_block_has_are_left_out(options: Options) -> None:
+    tried = list(targets.of("gfx942").variants(replace(options, num_stages=4)))
+    assert [options.num_stages for options in tried] == [2, 1]
+    assert not targets.of("gfx942").fits(65537)
+    assert list(targets.of("sm_90").variants(replace(options, num_stages=4))) == [replace(options, num_stages=4)]
+
+
+def test_kernels_launch_through_it() -> None:
+    import nbx_triton.kernels  # noqa: F401 - which is what makes it so
+
+    assert launching.TRITON is PORTABLE
+
+
+@pytest.mark.parametrize("device", AMD)
+@pytest.mark.parametrize(
+    ("kernel", "tensors"),
+    [
+        ("nbx-triton/gelu/strided", ["bfloat16[1000]"]),
+        ("nbx-triton/softmax/rows", ["float16[63, 1000]"]),
+        ("nbx-triton/matmul/tiles", ["float16[129, 64]", "float16[64, 63]"]),
+    ],
+)
+def test_the_same_kernels_build_for_amd(bind: Callable[..., Any], kernel: str, tensors: list[str], device: str) -> None:
+    bound = bind(kernel, tensors, device)
+    for launch in bound.launches:
+        made = launch.function
+        assert made.kind == "hsaco"
+        assert launch.block == (made.threads, 1, 1)
+        assert made.threads % 64 == 0
+        assert made.shared_bytes <= 65536
+        assert made.registers <= 512
+        assert len(launch.args) == made.parameters
+
+
+@pytest.mark.parametrize("device", AMD)
+def test_amd_is_decided_and_priced_from_the_device_file(registry: nbx.Registry, device: str) -> None:
+    asked = ("softmax", "float16[16384, 8192]")
+    found = registry.decide(*asked, device=device, require="any")
+    assert (found.chosen or "").startswith("nbx-triton/softmax/")
+    assert registry.price(*asked, device=device).floor_s > 0
+    refused = registry.decide(*asked, device="hip:0").candidate("nbx-triton/softmax/rows")
+    assert refused.code == "RUNTIME_MISSING"
+    assert "unknown runtime 'hip'" in refused.reason
+
+
+def run(script: str, tmp_path: Path) -> str:
+    """Run a script in a process of its own, from a file: Triton reads the source of its functions."""
+    path = tmp_path / "script.py"
+    path.write_text(textwrap.dedent(script))
+    done = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_compiling_leaves_triton_to_its_other_users(tmp_path: Path) -> None:
+    script = f"""
+        import os, sys
+        from pathlib import Path
+        os.environ["TRITON_CACHE_DIR"] = {str(tmp_path / "triton")!r}
+        os.environ["NBX_CACHE_DIR"] = {str(tmp_path / "nbx")!r}
+        import triton
+        import triton.language as tl
+        from triton.backends.compiler import GPUTarget
+        from triton.compiler import ASTSource
+
+        @triton.jit
+        def double(x, BLOCK: tl.constexpr):
+            index = tl.arange(0, BLOCK)
+            tl.store(x + index, 2 * tl.load(x + index))
+
+        def own():
+            source = ASTSource(double, {{"x": "*fp32", "BLOCK": "constexpr"}}, constexprs={{(1,): 64}})
+            return triton.compile(source, target=GPUTarget("cuda", 90, 32))
+
+        def state():
+            groups = [vars(getattr(triton.knobs, name)) for name in ("build", "cache", "compilation", "runtime",
+                      "language", "nvidia", "amd", "autotuning")]
+            return dict(os.environ), [dict(group) for group in groups], triton.runtime.driver.__dict__.keys()
+
+        heard = []
+        triton.knobs.compilation.listener = lambda **told: heard.append(told["src"].name)
+        before = own().asm["ptx"]
+        files = sorted(Path(os.environ["TRITON_CACHE_DIR"]).rglob("*"))
+        left = state()
+
+        import nbx_registry as nbx
+        from nbx_registry import spec
+        reg = nbx.load()
+        for device in ("nvidia/h200-sxm", "amd/mi300x"):
+            signature = reg.ops["sqrt"].signature([spec.parse("float32[1000]")], {{}})
+            reg.bind_specs("sqrt", signature, device=device, kernel="nbx-triton/sqrt/strided", require="any")
+
+        assert state() == left
+        assert sorted(Path(os.environ["TRITON_CACHE_DIR"]).rglob("*")) == files, "Triton's cache is its own"
+        assert len([p for p in Path(os.environ["NBX_CACHE_DIR"]).rglob("*") if p.is_file()]) == 2
+        assert heard == ["double"]
+        assert own().asm["ptx"] == before
+        assert heard == ["double", "double"]
+        assert "torch" not in sys.modules
+        print("undisturbed")
+    """
+    assert run(script, tmp_path) == "undisturbed\n"
