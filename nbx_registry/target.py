@@ -145,6 +145,8 @@ class Targets:
             command = f"nbx devices --new {vendor}/<product> --card {live.handle}"
             way = f"a device file describes it: {command} begins one (docs/how-to/write-a-device-file.md)"
             why = f"no device file matches {live.name!r} ({live.arch}); write one: {command} begins it"
+            if known is not None:
+                why += f" from {known}, and serves before it is filled in"
             return Target(live.handle, kind, None, live, runtime, why, way)
         return Target(live.handle, kind, device, live, runtime)
 
