@@ -109,17 +109,20 @@ def merge(OP: tl.constexpr, total, place, a, at):
 
 @triton.jit
 def finish(OP: tl.constexpr, total, place):
-    """Combine running results along the second axis, as a tree; ``place`` is of each. Return result and place."""
+    """Combine running results along the second axis, as a tree: the result, and for argmax also which ``place`` has it.
+
+    For others the result is returned twice.
+    """
     if OP == "argmax":
         result, found = tl.reduce((total, place), 1, first_largest)
     else:
-        found = None
         if OP == "mean":
             result = tl.sum(total, axis=1)
         elif OP == "prod":
             result = tl.reduce(total, 1, multiply)
         else:
             result = tl.reduce(total, 1, larger)
+        found = result
     return result, found
 
 

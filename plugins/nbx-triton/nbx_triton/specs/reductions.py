@@ -1,4 +1,4 @@
-"""Specs of prod, mean, max, argmax: `rows` and `columns` by what is dense in memory, and each with programs shared out."""
+"""Specs of prod, mean, max, argmax: `rows` or `columns` by what is dense in memory, each also with work shared out."""
 
 from __future__ import annotations
 
