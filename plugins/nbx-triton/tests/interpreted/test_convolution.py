@@ -50,3 +50,51 @@ def test_depthwise_of_views(check: Callable, normal: Callable) -> None:
 )
 def test_depthwise_of_any_window(check: Callable, normal: Callable, window: dict) -> None:
     check(GATHER, normal("float16", 2, 5, 13, 14), normal("float16", 5, 1, 4, 3), None, **window)
+
+
+TILES, PACKED = "nbx-triton/conv2d/tiles", "nbx-triton/conv2d/channels-last"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize(
+    ("shape", "filters", "window"),
+    [
+        ((2, 5, 9, 7), (17, 5, 3, 3), {"padding": 1}),
+        ((1, 6, 12, 9), (8, 3, 2, 3), {"groups": 2, "stride": (2, 1), "padding": (0, 3), "dilation": (1, 2)}),
+        ((2, 33, 5, 8), (70, 33, 1, 1), {}),
+        ((1, 3, 1, 65), (5, 3, 1, 7), {"stride": (1, 3)}),
+    ],
+    ids=str,
+)
+def test_tiles(check: Callable, normal: Callable, dtype: str, shape: tuple, filters: tuple, window: dict) -> None:
+    check(TILES, normal(dtype, *shape), normal(dtype, *filters), normal(dtype, filters[0]), **window)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize(
+    ("shape", "filters", "window"),
+    [
+        ((2, 16, 9, 8), (70, 16, 3, 3), {"padding": 1}),
+        ((1, 70, 7, 7), (5, 70, 1, 1), {}),
+        ((1, 34, 8, 9), (6, 17, 2, 3), {"groups": 2, "stride": (2, 1), "padding": (0, 3), "dilation": (1, 2)}),
+    ],
+    ids=str,
+)
+def test_channels_last(
+    check: Callable, normal: Callable, dtype: str, shape: tuple, filters: tuple, window: dict
+) -> None:
+    check(PACKED, normal(dtype, *shape), normal(dtype, *filters), normal(dtype, filters[0]), **window)
+
+
+def test_convolution_of_views(check: Callable, normal: Callable) -> None:
+    last = normal("float16", 2, 7, 5, 32).transpose(0, 3, 1, 2)
+    bias = normal("float16", 16)[::2]
+    for x in (last, last[:, ::-1], last[:, ::2], np.broadcast_to(normal("float16", 1, 16, 7, 1), (2, 16, 7, 5))):
+        filters = normal("float16", 3, 3, x.shape[1], 8).transpose(3, 2, 0, 1)
+        check(PACKED, x, filters, bias, padding=1)
+        check(TILES, x, filters, bias, padding=1)
+        check(TILES, x, filters[:, :, 1:2, 1:2], bias)
+
+
+def test_no_channels_leave_the_bias(check: Callable, normal: Callable) -> None:
+    check(TILES, normal("float32", 2, 0, 9, 9), normal("float32", 4, 0, 3, 3), normal("float32", 4))

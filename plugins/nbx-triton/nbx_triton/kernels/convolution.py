@@ -1,0 +1,532 @@
+"""conv2d as products of matrices that nobody writes down: filters by what lies under their windows.
+
+A program computes ``BLOCK_O`` filters of a group at ``BLOCK_P`` pixels of the output, which are numbered over images,
+rows and columns. Programs that differ in their filters alone follow each other, so that inputs come from memory once
+and from the cache then. Sums are of float32 (float64 in float64), rounded once; float32 products are IEEE.
+
+`tiles` reads images and filters where they lie, element by element under the windows: any dtype, any strides.
+
+`channels_last` is for 16-bit images on devices that copy to shared memory beside the work (cp.async), at least 4 bytes
+at a time: taps along the width would be copied from odd addresses. So images are first copied with their channels side
+by side and the filters likewise, ``[N, H, W, C]`` and ``[O, KH, KW, C]``, zeros filling every group's channels up to a
+multiple of 16; then every tile is made of whole 16-byte pieces, and padding is masked pixel by pixel. The copy of
+float16 [8, 128, 256, 256] reads and writes 268 MB, 63 us at the 4.25 TB/s of an H200, where 256 filters of 3 by 3 take
+309 GFLOP, 420 us at the 740 TFLOP/s of its products. Images that lie so already are read where they are.
+
+Along a filter the order is fixed. Deterministic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import triton
+import triton.language as tl
+
+from nbx_registry.launch import BindContext, Launch
+from nbx_registry.space import Space
+from nbx_registry.spec import TensorSpec
+from nbx_triton.compiler import Options
+from nbx_triton.kernels.strided import NARROW, collapse, locate, program, reach
+from nbx_triton.launching import Argument, Pointer, has_matrix_unit, launch
+
+LINE = 1024
+PIECE = 16
+"""Channels of a group in a packed image are a multiple of this."""
+PACK = 64
+SMALLEST = 64
+"""Pixels and filters of the smallest tile of `channels_last`."""
+
+SETTINGS = Space(
+    parameters={"tile_filters": (128, 256), "tile_pixels": (64, 128, 256), "stages": (3, 4)},
+    exclude={
+        "accumulators past the registers": "tile_filters * tile_pixels > 32768",
+        "shared memory of the stages": (
+            "(tile_filters + tile_pixels) * 128 * stages > device.shared.bytes_per_block_optin"
+        ),
+        "more filters than there are": "tile_filters > 128 and tile_filters >= 2 * (O // groups)",
+        "too few programs": (
+            "tile_pixels > 64 and"
+            " 2 * groups * cdiv(N * OH * OW, tile_pixels) * cdiv(O // groups, tile_filters) < device.multiprocessors"
+        ),
+    },
+)
+
+
+@triton.jit
+def _place(filters, groups, WIDE: tl.constexpr, BLOCK_O: tl.constexpr, BLOCK_P: tl.constexpr):
+    """Return a program's group, its filters within the group, and its pixels."""
+    number = program(WIDE)
+    tiles_o = (filters + BLOCK_O - 1) // BLOCK_O
+    group = number // tiles_o % groups
+    o = number % tiles_o * BLOCK_O + tl.arange(0, BLOCK_O)
+    p = number // tiles_o // groups * BLOCK_P + tl.arange(0, BLOCK_P)
+    return group, o, p
+
+
+@triton.jit
+def _finish(total, bias, out, group, o, p, pixels, filters, out_height, out_width, bias_stride, out_strides):
+    """Add the bias to a tile, round it and write it."""
+    if bias is not None:
+        place = bias + (group * filters + o) * bias_stride
+        total += tl.load(place, mask=o < filters, other=0).to(total.dtype)[:, None]
+    image = p // (out_height * out_width)
+    oh = p // out_width % out_height
+    row = image * out_strides[0] + oh * out_strides[2] + p % out_width * out_strides[3]
+    target = out + ((group * filters + o) * out_strides[1])[:, None] + row[None, :]
+    tl.store(target, total.to(out.dtype.element_ty), mask=(o < filters)[:, None] & (p < pixels)[None, :])
+
+
+@triton.jit
+def tiles(
+    x,
+    w,
+    bias,
+    out,
+    pixels,
+    filters,
+    groups,
+    channels,
+    depth,
+    height,
+    width,
+    out_height,
+    out_width,
+    stride,
+    padding,
+    dilation,
+    x_strides,
+    w_strides,
+    w_depth,
+    bias_stride,
+    out_strides,
+    KH: tl.constexpr,
+    KW: tl.constexpr,
+    INSIDE: tl.constexpr,
+    WIDE: tl.constexpr,
+    BLOCK_O: tl.constexpr,
+    BLOCK_P: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
+    """Write one tile, along channels, rows and columns of the filters as they are numbered in w.
+
+    Of filters whose elements lie at multiples of one stride, ``w_depth`` is that stride, else None. INSIDE: no window
+    reaches beyond the image.
+    """
+    group, o, p = _place(filters, groups, WIDE, BLOCK_O, BLOCK_P)
+    image = p // (out_height * out_width)
+    top = p // out_width % out_height * stride[0] - padding[0]
+    left = p % out_width * stride[1] - padding[1]
+    window = x + group * channels * x_strides[1] + image * x_strides[0] + top * x_strides[2] + left * x_strides[3]
+    row_w = w + (group * filters + o) * w_strides[0]
+    here_o = (o < filters)[:, None]
+    here_p = (p < pixels)[None, :]
+    if x.dtype.element_ty == tl.float64:
+        total = tl.zeros((BLOCK_O, BLOCK_P), tl.float64)
+    else:
+        total = tl.zeros((BLOCK_O, BLOCK_P), tl.float32)
+    for at in range(0, depth, BLOCK_K):
+        k = (at + tl.arange(0, BLOCK_K)).to(p.dtype)
+        c = k // (KH * KW)
+        i = k // KW % KH * dilation[0]
+        j = k % KW * dilation[1]
+        if w_depth is not None:
+            along = k * w_depth
+        else:
+            along = c * w_strides[1] + k // KW % KH * w_strides[2] + k % KW * w_strides[3]
+        known = k < depth
+        inside = known[:, None] & here_p
+        if not INSIDE:
+            row = top[None, :] + i[:, None]
+            column = left[None, :] + j[:, None]
+            inside = inside & (row >= 0) & (row < height) & (column >= 0) & (column < width)
+        left_tile = tl.load(row_w[:, None] + along[None, :], mask=here_o & known[None, :], other=0)
+        under = c * x_strides[1] + i * x_strides[2] + j * x_strides[3]
+        right_tile = tl.load(window[None, :] + under[:, None], mask=inside, other=0)
+        total = tl.dot(left_tile, right_tile, total, input_precision="ieee", out_dtype=total.dtype)
+    _finish(total, bias, out, group, o, p, pixels, filters, out_height, out_width, bias_stride, out_strides)
+
+
+@triton.jit
+def pack_images(
+    x,
+    packed,
+    pixels,
+    channels,
+    groups,
+    padded,
+    shape,
+    strides,
+    x_image,
+    x_channel,
+    WIDE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Copy ``BLOCK`` channels of ``BLOCK`` pixels of an image to ``packed``, where a group has ``padded`` channels."""
+    number = program(WIDE)
+    tiles_p = (pixels + BLOCK - 1) // BLOCK
+    across = groups * padded
+    tiles_c = (across + BLOCK - 1) // BLOCK
+    place = number % tiles_c * BLOCK + tl.arange(0, BLOCK)
+    p = number // tiles_c % tiles_p * BLOCK + tl.arange(0, BLOCK)
+    image = number // tiles_c // tiles_p
+    within = place % padded
+    channel = place // padded * channels + within
+    data = tl.load(
+        x + image * x_image + (channel * x_channel)[:, None] + locate(p, shape, strides)[None, :],
+        mask=((place < across) & (within < channels))[:, None] & (p < pixels)[None, :],
+        other=0,
+    )
+    target = packed + (image * pixels + p)[None, :] * across + place[:, None]
+    tl.store(target, data, mask=(place < across)[:, None] & (p < pixels)[None, :])
+
+
+@triton.jit
+def pack_filters(
+    w,
+    packed,
+    count,
+    channels,
+    padded,
+    w_strides,
+    KH: tl.constexpr,
+    KW: tl.constexpr,
+    WIDE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Copy ``BLOCK`` consecutive elements of ``packed``, [O, KH, KW, padded], from w; zeros beyond its channels."""
+    index = program(WIDE) * BLOCK + tl.arange(0, BLOCK)
+    c = index % padded
+    tap = index // padded % (KH * KW)
+    o = index // padded // (KH * KW)
+    place = o * w_strides[0] + c * w_strides[1] + tap // KW * w_strides[2] + tap % KW * w_strides[3]
+    data = tl.load(w + place, mask=(index < count) & (c < channels), other=0)
+    tl.store(packed + index, data, mask=index < count)
+
+
+@triton.jit
+def channels_last(
+    x,
+    w,
+    bias,
+    out,
+    pixels,
+    filters,
+    groups,
+    padded,
+    height,
+    width,
+    out_height,
+    out_width,
+    stride,
+    padding,
+    dilation,
+    x_strides,
+    bias_stride,
+    out_strides,
+    KH: tl.constexpr,
+    KW: tl.constexpr,
+    EVEN: tl.constexpr,
+    WIDE: tl.constexpr,
+    BLOCK_O: tl.constexpr,
+    BLOCK_P: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
+    """Write one tile, ``BLOCK_K`` channels at a time, for these all taps of the filters.
+
+    ``x_strides`` are of image, row and column; channels lie side by side, ``padded`` of them a group. EVEN: BLOCK_K
+    divides that.
+    """
+    group, o, p = _place(filters, groups, WIDE, BLOCK_O, BLOCK_P)
+    image = p // (out_height * out_width)
+    top = p // out_width % out_height * stride[0] - padding[0]
+    left = p % out_width * stride[1] - padding[1]
+    window = image * x_strides[0] + top * x_strides[1] + left * x_strides[2] + group * padded
+    row_w = (group * filters + o) * (KH * KW * padded)
+    k = tl.arange(0, BLOCK_K)
+    here_o = (o < filters)[:, None]
+    here_p = p < pixels
+    total = tl.zeros((BLOCK_O, BLOCK_P), tl.float32)
+    for step in range((padded + BLOCK_K - 1) // BLOCK_K * (KH * KW)):
+        channel = step // (KH * KW) * BLOCK_K
+        tap = step % (KH * KW)
+        i = tap // KW * dilation[0]
+        j = tap % KW * dilation[1]
+        row = top + i
+        column = left + j
+        inside = (here_p & (row >= 0) & (row < height) & (column >= 0) & (column < width))[None, :]
+        known = here_o
+        if not EVEN:
+            inside = inside & (channel + k < padded)[:, None]
+            known = known & (channel + k < padded)[None, :]
+        under = window + (i * x_strides[1] + j * x_strides[2] + channel)
+        along = row_w + (tap * padded + channel)
+        left_tile = tl.load(w + along[:, None] + k[None, :], mask=known, other=0)
+        right_tile = tl.load(x + under[None, :] + k[:, None], mask=inside, other=0)
+        total = tl.dot(left_tile, right_tile, total)
+    _finish(total, bias, out, group, o, p, pixels, filters, out_height, out_width, bias_stride, out_strides)
+
+
+class _Image(NamedTuple):
+    """Extents and strides of the images and the output, those of a pointwise convolution as one row."""
+
+    height: int
+    width: int
+    out_height: int
+    out_width: int
+    x_strides: tuple[int, ...]
+    out_strides: tuple[int, ...]
+
+
+def _image(ctx: BindContext) -> _Image:
+    x, w, _ = ctx.signature.tensors
+    (out,) = ctx.signature.outputs
+    attributes = ctx.signature.attributes
+    height, width = x.shape[2:]
+    pointwise = w.shape[2:] == (1, 1) and attributes["stride"] == (1, 1) and attributes["padding"] == (0, 0)
+    shape, x_rows, out_rows = collapse((height, width), x.strides[2:], out.strides[2:])
+    if pointwise and len(shape) == 1:
+        # Pixels in a row are neighbours, which vectors need.
+        x_strides, out_strides = (*x.strides[:2], 0, x_rows[0]), (*out.strides[:2], 0, out_rows[0])
+        return _Image(1, shape[0], 1, shape[0], x_strides, out_strides)
+    return _Image(height, width, *out.shape[2:], x.strides, out.strides)
+
+
+class _Tile(NamedTuple):
+    o: int
+    p: int
+    k: int
+    warps: int
+    stages: int
+
+
+def _tile(ctx: BindContext, x: TensorSpec, filters: int) -> _Tile:
+    if x.dtype.bits == 64:
+        return _Tile(32, 32, 16, 4, 2)
+    few = filters <= 16
+    if x.dtype.bits == 32 or not has_matrix_unit(ctx):
+        return _Tile(16, 64, 32, 4, 2) if few else _Tile(64, 64, 16, 4, 2)
+    if few:
+        return _Tile(16, 128, 32, 4, 3)
+    return _Tile(64, 128, 32, 4, 3)
+
+
+def _window(ctx: BindContext) -> dict[str, Argument]:
+    return {name: ctx.signature.attributes[name] for name in ("stride", "padding", "dilation")}
+
+
+def bind_tiles(ctx: BindContext) -> Sequence[Launch]:
+    """Bind ``conv2d`` for any operands."""
+    x, w, bias = ctx.signature.tensors
+    (out,) = ctx.signature.outputs
+    if out.size == 0:
+        return ()
+    attributes = ctx.signature.attributes
+    groups = attributes["groups"]
+    filters, channels = out.shape[1] // groups, w.shape[1]
+    image = _image(ctx)
+    tile = _tile(ctx, x, filters)
+    pixels = out.size // out.shape[1]
+    _, (w_depth, *more) = collapse(w.shape[1:], w.strides[1:])
+    step = launch(
+        ctx,
+        tiles,
+        programs=groups * triton.cdiv(filters, tile.o) * triton.cdiv(pixels, tile.p),
+        arguments={
+            "x": "x",
+            "w": "w",
+            "bias": None if bias is None else "bias",
+            "out": "out",
+            "pixels": pixels,
+            "filters": filters,
+            "groups": groups,
+            "channels": channels,
+            "depth": w.size // w.shape[0],
+            "height": image.height,
+            "width": image.width,
+            "out_height": image.out_height,
+            "out_width": image.out_width,
+            **_window(ctx),
+            "x_strides": image.x_strides,
+            "w_strides": w.strides,
+            "w_depth": None if more else w_depth,
+            "bias_stride": 0 if bias is None else bias.strides[0],
+            "out_strides": image.out_strides,
+        },
+        constants={
+            "KH": w.shape[2],
+            "KW": w.shape[3],
+            "INSIDE": attributes["padding"] == (0, 0),
+            "WIDE": _far(ctx, tile, x.shape, x.strides),
+            "BLOCK_O": tile.o,
+            "BLOCK_P": tile.p,
+            "BLOCK_K": tile.k,
+        },
+        options=Options(num_warps=tile.warps, num_stages=tile.stages, enable_fp_fusion=True),
+    )
+    return (step,)
+
+
+def _far(ctx: BindContext, tile: _Tile, shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether an offset passes 32 bits, those that are computed and masked off among them.
+
+    Beyond the image lie the padding, on all sides, and what the last tiles have too many of.
+    """
+    w, bias = ctx.signature.tensors[1:]
+    (out,) = ctx.signature.outputs
+    padding, dilation = ctx.signature.attributes["padding"], ctx.signature.attributes["dilation"]
+    slack = tile.k
+    images = shape[0] + triton.cdiv(tile.p, max(out.shape[2] * out.shape[3], 1))
+    grown = (images, shape[1] + slack, *(extent + 2 * pad for extent, pad in zip(shape[2:], padding, strict=True)))
+    more = sum(step * slack * abs(stride) for step, stride in zip(dilation, strides[2:], strict=True))
+    outputs = (out.shape[0] + images - shape[0], out.shape[1] + tile.o, *out.shape[2:])
+    farthest = (
+        reach(grown, strides) + more,
+        reach((w.shape[0] + tile.o, w.shape[1] + slack, *w.shape[2:]), w.strides),
+        0 if bias is None else reach((bias.shape[0] + tile.o,), bias.strides),
+        reach(outputs, out.strides),
+    )
+    return max(farthest) >= NARROW
+
+
+def _packed(ctx: BindContext, pixels: int, filters: int, padded: int) -> _Tile:
+    settings = ctx.settings
+    groups = ctx.signature.attributes["groups"]
+    o, p, stages = settings["tile_filters"], settings["tile_pixels"], settings["stages"]
+    o = min(o, max(SMALLEST, triton.next_power_of_2(filters)))
+    multiprocessors = ctx.device.fact("multiprocessors")
+    while p > SMALLEST and 2 * groups * triton.cdiv(pixels, p) * triton.cdiv(filters, o) < multiprocessors:
+        p //= 2
+    # A block of channels with little of nothing in it.
+    k = next(k for k in (64, 32, 16) if 4 * (-padded % k) <= padded)
+    limit = ctx.device.fact("shared.bytes_per_block_optin")
+    while (o + p) * k * 2 * stages > limit:
+        if stages > 3:
+            stages -= 1
+        elif p > SMALLEST:
+            p //= 2
+        else:
+            o //= 2
+    return _Tile(o, p, k, 8 if o * p >= 16384 else 4, stages)
+
+
+def bind_channels_last(ctx: BindContext) -> Sequence[Launch]:
+    """Bind ``conv2d`` of 16-bit images, packed first; ``images`` and ``weights`` are the workspace."""
+    x, w, bias = ctx.signature.tensors
+    (out,) = ctx.signature.outputs
+    if out.size == 0:
+        return ()
+    groups = ctx.signature.attributes["groups"]
+    filters, channels = out.shape[1] // groups, w.shape[1]
+    padded = triton.cdiv(channels, PIECE) * PIECE
+    pixels = out.size // out.shape[1]
+    tile = _packed(ctx, pixels, filters, padded)
+    (images, _, height, width), across = x.shape, groups * padded
+    steps = [_pack_weights(ctx, w, padded)]
+    if padded == channels and _lies_so(x):
+        source: Argument = "x"
+        strides = (x.strides[0], x.strides[2], x.strides[3])
+    else:
+        source = Pointer("images", x.dtype)
+        strides = (height * width * across, width * across, across)
+        steps.append(_pack(ctx, x, channels, groups, padded))
+    shape, along = (images, across, height, width), (strides[0], 1, *strides[1:])
+    wide = _far(ctx, tile, shape, along) or (w.shape[0] + tile.o) * w.shape[2] * w.shape[3] * padded >= NARROW
+    steps.append(
+        launch(
+            ctx,
+            channels_last,
+            programs=groups * triton.cdiv(filters, tile.o) * triton.cdiv(pixels, tile.p),
+            arguments={
+                "x": source,
+                "w": Pointer("weights", w.dtype),
+                "bias": None if bias is None else "bias",
+                "out": "out",
+                "pixels": pixels,
+                "filters": filters,
+                "groups": groups,
+                "padded": padded,
+                "height": height,
+                "width": width,
+                "out_height": out.shape[2],
+                "out_width": out.shape[3],
+                **_window(ctx),
+                "x_strides": strides,
+                "bias_stride": 0 if bias is None else bias.strides[0],
+                "out_strides": out.strides,
+            },
+            constants={
+                "KH": w.shape[2],
+                "KW": w.shape[3],
+                "EVEN": padded % tile.k == 0,
+                "WIDE": wide,
+                "BLOCK_O": tile.o,
+                "BLOCK_P": tile.p,
+                "BLOCK_K": tile.k,
+            },
+            options=Options(num_warps=tile.warps, num_stages=tile.stages, enable_fp_fusion=True),
+        )
+    )
+    return tuple(steps)
+
+
+def _lies_so(x: TensorSpec) -> bool:
+    """Whether channels lie side by side, each pixel's at a multiple of what the compiler takes for aligned."""
+    others = ((x.strides[axis], x.shape[axis]) for axis in (0, 2, 3))
+    return (
+        x.strides[1] == 1 and x.align % 16 == 0 and all(stride % PIECE == 0 for stride, extent in others if extent > 1)
+    )
+
+
+def _pack(ctx: BindContext, x: TensorSpec, channels: int, groups: int, padded: int) -> Launch:
+    images, _, height, width = x.shape
+    shape, strides = collapse((height, width), x.strides[2:])
+    pixels, across = height * width, groups * padded
+    grown = (images, x.shape[1] + PACK, height + PACK, width)
+    return launch(
+        ctx,
+        pack_images,
+        programs=images * triton.cdiv(pixels, PACK) * triton.cdiv(across, PACK),
+        arguments={
+            "x": "x",
+            "packed": Pointer("images", x.dtype),
+            "pixels": pixels,
+            "channels": channels,
+            "groups": groups,
+            "padded": padded,
+            "shape": shape,
+            "strides": strides,
+            "x_image": x.strides[0],
+            "x_channel": x.strides[1],
+        },
+        constants={
+            "WIDE": reach(grown, x.strides) >= NARROW or (images * pixels + PACK) * across >= NARROW,
+            "BLOCK": PACK,
+        },
+        options=Options(num_warps=4, num_stages=1, enable_fp_fusion=False),
+    )
+
+
+def _pack_weights(ctx: BindContext, w: TensorSpec, padded: int) -> Launch:
+    count = w.size // w.shape[1] * padded
+    return launch(
+        ctx,
+        pack_filters,
+        programs=triton.cdiv(count, LINE),
+        arguments={
+            "w": "w",
+            "packed": Pointer("weights", w.dtype),
+            "count": count,
+            "channels": w.shape[1],
+            "padded": padded,
+            "w_strides": w.strides,
+        },
+        constants={
+            "KH": w.shape[2],
+            "KW": w.shape[3],
+            "WIDE": count + LINE >= NARROW or reach((w.shape[0], padded, *w.shape[2:]), w.strides) >= NARROW,
+            "BLOCK": LINE,
+        },
+        options=Options(num_warps=4, num_stages=1, enable_fp_fusion=False),
+    )
