@@ -92,6 +92,38 @@ def test_the_later_proof_counts_whatever_the_file(folder):
     assert look(folder(later, name="b.json")).settings == {"num_warps": 4}
 
 
+def test_of_one_day_the_later_second_counts_and_a_second_counts_more_than_a_day(folder):
+    dates = ["2026-11-30", "2026-11-30T09:14:00Z", "2026-11-30T09:14:01Z"]
+    entries = [entry(settings={"num_warps": n}, proof={"date": date}) for n, date in enumerate(dates)]
+    assert look(folder(*entries)).settings == {"num_warps": 2}
+    assert look(folder(*entries[::-1])).settings == {"num_warps": 2}
+    assert look(folder(*entries[1::-1])).settings == {"num_warps": 1}
+
+
+def test_the_circumstances_of_a_proof_are_read(folder):
+    machine = {"handle": "cuda:0", "name": "NVIDIA H200", "arch": "sm_90", "versions": {"driver": "580.1"}}
+    wrong = {"settings": {"num_warps": 16}, "rule": "wrong", "reason": "out[0] is 3"}
+    stated = {"default": {"num_warps": 4}, "timed": 5, "dropped": 1, "pruned": {"wide": 2}, "excluded": [wrong]}
+    proof = look(folder(entry(proof={"machine": machine, **stated}))).proof
+    assert (proof.machine, proof.default, proof.timed, proof.dropped) == (machine, {"num_warps": 4}, 5, 1)
+    assert (proof.pruned, proof.excluded) == ({"wide": 2}, (wrong,))
+
+
+def test_an_entry_that_is_rejected_is_a_miss_for_good(folder):
+    store = folder(entry())
+    store.reject(look(store), "none of the space's")
+    assert look(store) is None
+    assert "settings of p/softmax/rows for {'N': 4096" in str(store.misses()[0])
+    assert "none of the space's" in str(store.misses()[0])
+
+
+def test_an_entry_for_an_extent_of_0_is_a_miss_where_the_key_says_which_are_extents(folder):
+    store = folder(entry(key={"pages": 0}))
+    assert store.lookup("p/softmax/rows", "n/h", ("pages",), (0,)) is not None
+    assert store.lookup("p/softmax/rows", "n/h", ("pages",), (0,), extents=("pages",)) is None
+    assert "pages is an extent of 0" in str(store.misses()[0])
+
+
 def test_settings_that_the_kernel_has_not_are_a_miss_by_name(folder):
     store = folder(entry(settings={"num_wraps": 8}))
     assert look(store, parameters=("num_warps", "BLOCK")) is None
@@ -129,6 +161,11 @@ def test_settings_proven_for_other_code_are_a_miss(folder):
         ({"proof": {"times": {}}}, "entries[0].proof.times.tuned_s: is missing"),
         ({"proof": {"times": {"tuned_s": 0}}}, "entries[0].proof.times.tuned_s: is 0; it must be measured"),
         ({"proof": {"times": {"tuned_s": "1"}}}, "entries[0].proof.times.tuned_s: is a string"),
+        ({"key": {"x.size": 0}}, "entries[0].key.x.size: is an extent of 0"),
+        ({"proof": {"date": "2026-11-30T25:00:00Z"}}, "is no date (YYYY-MM-DD, or YYYY-MM-DDTHH:MM:SSZ)"),
+        ({"proof": {"timed": -1}}, "entries[0].proof.timed: is -1"),
+        ({"proof": {"machine": {"handle": "cpu"}}}, "entries[0].proof.machine.name: is missing"),
+        ({"proof": {"excluded": [{"settings": {}, "rule": ""}]}}, "excluded[0].rule: is an empty string"),
         ({"proof": {"kernel_digest": "x"}}, "entries[0].proof.kernel_digest: 'x' is no SHA-256"),
     ],
 )
