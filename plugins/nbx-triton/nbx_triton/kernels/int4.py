@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 
 from nbx_registry.contracts.quantized import GROUP, NIBBLES
-from nbx_registry.launch import BindContext, Launch
+from nbx_registry.launch import BindContext, Launch, Scalar
 from nbx_registry.spec import TensorSpec
 from nbx_triton.compiler import Options
 from nbx_triton.kernels.strided import NARROW, program, reach
@@ -23,23 +23,25 @@ from nbx_triton.launching import launch
 
 WORDS = GROUP // NIBBLES
 """Words of a group, one above the other."""
+ONE = Scalar(150 << 23, "int32")
+"""The bits of 2^23. As an argument it is in a register: two immediate numbers do not fit one operation."""
 BLOCK_N = 64
 OPTIONS = Options(num_warps=4, num_stages=1, enable_fp_fusion=False)
 
 
 @triton.jit
-def nibble(words, PLACE: tl.constexpr):
-    """Return nibble PLACE of words as float32, exactly.
+def nibble(words, one, PLACE: tl.constexpr):
+    """Return nibble PLACE of words as float32, exactly. ``one`` is `ONE`.
 
     Bits become the mantissa of a number whose exponent makes the nibble count in ones, from which what the exponent
     adds is taken off: two operations, where a conversion from integers takes a slow unit. Nibbles 5 to 7 have no place
     in a mantissa and are shifted, all three by one shift; that it repeats the sign above them does not matter.
     """
     if PLACE < 5:
-        bits = (words & (15 << (4 * PLACE))) | ((150 - 4 * PLACE) << 23)
+        bits = (words & (15 << (4 * PLACE))) | (one - (PLACE << 25))
         number = bits.to(tl.float32, bitcast=True) - 8388608.0 / (1 << (4 * PLACE))
     else:
-        bits = ((words >> 20) & (15 << (4 * PLACE - 20))) | ((170 - 4 * PLACE) << 23)
+        bits = ((words >> 20) & (15 << (4 * PLACE - 20))) | (one - ((PLACE - 5) << 25))
         number = bits.to(tl.float32, bitcast=True) - 8388608.0 / (1 << (4 * PLACE - 20))
     return number
 
@@ -50,6 +52,7 @@ def unpack(
     scale,
     zero_min,
     out,
+    one,
     rows,
     columns,
     w_strides,
@@ -71,7 +74,7 @@ def unpack(
     step = tl.load(scale + group * scale_strides[0] + column * scale_strides[1], mask=column < columns, other=0)
     least = tl.load(zero_min + group * min_strides[0] + column * min_strides[1], mask=column < columns, other=0)
     for i in tl.static_range(8):
-        weights = nibble(words, i) * step.to(tl.float32) + least.to(tl.float32)
+        weights = nibble(words, one, i) * step.to(tl.float32) + least.to(tl.float32)
         tl.store(out + (8 * row + i) * out_strides[0] + column * out_strides[1], weights, mask=inside)
 
 
@@ -150,6 +153,7 @@ def bind_dequant(ctx: BindContext) -> Sequence[Launch]:
             "scale": "scale",
             "zero_min": "zero_min",
             "out": "out",
+            "one": ONE,
             "rows": rows,
             "columns": columns,
             "w_strides": w.strides,

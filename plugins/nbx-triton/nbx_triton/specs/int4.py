@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from nbx_registry.kernel import Workspace
 from nbx_triton.specs.common import kernel
 
 _PACKED_KEY = ("w.shape", "w.strides", "scale.strides", "zero_min.strides")
+_GEMV_SPLITS = "cdiv(G, cdiv(G, clamp(programs // cdiv(max(N, 1), block_n), 1, min(G, 16))))"
 
 KERNELS = (
     kernel(
@@ -22,5 +24,31 @@ KERNELS = (
         key=_PACKED_KEY,
         batch_invariant=True,
         doc="One program unpacks 64 columns of a group, an exact product and one sum a weight.",
+    ),
+    kernel(
+        "dequant_gemv_int4@1",
+        "ordered",
+        "int4_gemv:bind_ordered",
+        key=("x.dtype", "x.strides", *_PACKED_KEY),
+        defaults={"block_n": 64, "warps": 4, "stages": 4},
+        settings="nbx_triton.kernels.int4_gemv:ORDERED",
+        doc="One program adds up some columns, group after group: the bits of dequantising first, in a stated order.",
+    ),
+    kernel(
+        "dequant_gemv_int4@1",
+        "split",
+        "int4_gemv:bind_split",
+        # A group at the least.
+        when=("K >= 128",),
+        key=("x.dtype", "x.strides", *_PACKED_KEY),
+        workspace=(
+            Workspace(
+                name="partial", dtype="float32", shape=(f"({_GEMV_SPLITS} > 1) * {_GEMV_SPLITS}", "N"), lifetime=(0, 1)
+            ),
+        ),
+        defaults={"block_n": 256, "programs": 1024, "stages": 3},
+        settings="nbx_triton.kernels.int4_gemv:SPLIT",
+        preference=1,
+        doc="One program adds up a share of some columns' groups, scaling sums, not weights; a second launch joins.",
     ),
 )
