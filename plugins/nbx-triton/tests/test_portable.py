@@ -8,8 +8,10 @@ import textwrap
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import nbx_registry as nbx
@@ -147,3 +149,21 @@ def test_compiling_leaves_triton_to_its_other_users(tmp_path: Path) -> None:
         print("undisturbed")
     """
     assert run(script, tmp_path) == "undisturbed\n"
+
+
+def test_a_call_on_an_amd_card_is_refused_for_its_runtime(
+    registry: nbx.Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class ndarray:
+        dtype, shape, strides = np.dtype(np.float16), (63, 1000), (2000, 2)
+        data, device = SimpleNamespace(ptr=4096), SimpleNamespace(id=0)
+
+    ndarray.__module__ = "cupy"
+    runtime = SimpleNamespace(is_hip=True)
+    stream = SimpleNamespace(ptr=0)
+    cupy = SimpleNamespace(ndarray=ndarray, cuda=SimpleNamespace(runtime=runtime, get_current_stream=lambda _: stream))
+    monkeypatch.setitem(sys.modules, "cupy", cupy)  # type: ignore[arg-type]
+    with pytest.raises(nbx.Refused, match="RUNTIME_MISSING") as raised:
+        registry.call("softmax", ndarray())
+    refused = raised.value.decision.candidate("nbx-triton/softmax/rows")
+    assert (refused.code, refused.would_run_if) == ("RUNTIME_MISSING", "a plugin brings the runtime 'hip'")
