@@ -206,7 +206,8 @@ def logarithm(x, EXACT: tl.constexpr):
     low += term - (partial - high)
     total = exponent + partial
     low += partial - (total - exponent)
-    return total, low
+    high = total + low
+    return high, low - (high - total)
 
 
 @triton.jit

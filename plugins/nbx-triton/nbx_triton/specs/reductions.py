@@ -11,10 +11,7 @@ _LENGTH = "x.size // max(out.size, 1)"
 _RUNS = "cdiv(out.size * max(bits(x.dtype) // 8, 1), 256)"
 """Runs of 256 bytes in one element of each row."""
 _SETTINGS = {"settings": "nbx_triton.kernels.reduce:SETTINGS", "defaults": {"vectors": 4, "warps": 4}}
-_LAST = {
-    "argmax": "(axis == None or axis == -1 or axis == x.rank - 1)",
-    "others": "(axis == None or -1 in axis or x.rank - 1 in axis)",
-}
+_ALONG = "x.rank == 0 or x.strides[-1] == 1 or x.shape[-1] == 1"
 
 
 def _workspace(op: str, most: str) -> tuple[Workspace, ...]:
@@ -27,26 +24,28 @@ def _workspace(op: str, most: str) -> tuple[Workspace, ...]:
 
 def _kernels(op: str, *, exact: bool) -> Iterator[Kernel]:
     """Yield the kernels of an op; ``exact``: its results do not depend on the order."""
-    dense = f"x.rank == 0 or {_LAST.get(op, _LAST['others'])} and x.strides[-1] == 1"
+    last = "axis == -1 or axis == x.rank - 1" if op == "argmax" else "-1 in axis or x.rank - 1 in axis"
+    dense = (f"x.dtype in {ALL}", f"axis == None or {last}", _ALONG)
     key = ("x.dtype", "x.shape", "x.strides", "axis", "keepdims", "out.strides")
     yield kernel(
         f"{op}@1",
         "rows",
         "reduce:bind_rows",
-        when=(f"x.dtype in {ALL}", dense),
+        when=dense,
         key=key,
         batch_invariant=True,
+        preference=2,
         doc="The last axis goes: one program reduces a tile of rows, 64 bytes a thread at a time along them.",
     )
     yield kernel(
         f"{op}@1",
         "split-rows",
         "reduce:bind_split_rows",
-        when=(f"x.dtype in {ALL}", dense, "out.size <= 512", "x.size >= 32768 * out.size"),
+        when=(*dense, "out.size <= 512", "x.size >= 32768 * out.size"),
         key=key,
         workspace=_workspace(op, f"cdiv({_LENGTH}, 16384), 1, cdiv(4096, max(out.size, 1))"),
         batch_invariant=exact,
-        preference=1,
+        preference=3,
         **_SETTINGS,
         doc="Few long rows: several programs reduce 16384 elements or more of each, a second launch combines them.",
     )
@@ -54,17 +53,17 @@ def _kernels(op: str, *, exact: bool) -> Iterator[Kernel]:
         f"{op}@1",
         "columns",
         "reduce:bind_columns",
-        when=(f"x.dtype in {ALL}", f"not ({dense})"),
+        when=(f"x.dtype in {ALL}",),
         key=key,
         batch_invariant=exact,
         **_SETTINGS,
-        doc="The last axis stays, or is strided: one program reduces runs of 256 bytes, whichever axis is dense.",
+        doc="Whichever axes go: one program reduces runs of 256 bytes of many rows, or a tile of rows that are dense.",
     )
     yield kernel(
         f"{op}@1",
         "split-columns",
         "reduce:bind_split_columns",
-        when=(f"x.dtype in {ALL}", f"not ({dense})", f"{_RUNS} <= 512", "x.size >= 1024 * out.size"),
+        when=(f"x.dtype in {ALL}", f"{_RUNS} <= 512", "x.size >= 1024 * out.size"),
         key=key,
         workspace=_workspace(op, f"cdiv({_LENGTH}, 256), 1, cdiv(2048, max({_RUNS}, 1))"),
         batch_invariant=exact,

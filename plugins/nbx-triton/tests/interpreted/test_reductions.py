@@ -1,0 +1,112 @@
+"""prod, mean, max, argmax: any axes, any order in memory, few long rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from nbx_registry import dtypes
+
+OPS = ["prod", "mean", "max", "argmax"]
+DTYPES = ["float16", "bfloat16", "float64", "bool", "int8", "uint32", "uint64"]
+
+
+def drawn(rng: np.random.Generator, dtype: str, *shape: int) -> np.ndarray:
+    """Draw numbers whose products stay in range, or integers of few values, among which are ties."""
+    kind = dtypes.get(dtype)
+    if kind.floating:
+        return rng.uniform(-1.2, 1.2, shape).astype(kind.numpy)
+    return rng.integers(0, 2 if dtype == "bool" else 7, shape).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("op", OPS)
+def test_along_rows_and_columns(check: Callable, rng: np.random.Generator, op: str, dtype: str) -> None:
+    x = drawn(rng, dtype, 7, 129)
+    check(f"nbx-triton/{op}/rows", x, axis=-1)
+    check(f"nbx-triton/{op}/columns", x, axis=0, keepdims=True)
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1, -1, (0, 2), (-1, 1), (0, 1), ()], ids=str)
+@pytest.mark.parametrize("op", ["prod", "mean", "max"])
+def test_along_any_axes(check: Callable, rng: np.random.Generator, op: str, axis: object) -> None:
+    x = drawn(rng, "float32", 3, 33, 5)
+    last = axis is None or axis == -1 or (isinstance(axis, tuple) and bool({-1, 2} & set(axis)))
+    check(f"nbx-triton/{op}/{'rows' if last else 'columns'}", x, axis=axis)
+    check(f"nbx-triton/{op}/columns", x.transpose(2, 0, 1)[:, ::2], axis=axis, keepdims=True)
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1], ids=str)
+def test_argmax_of_views_counts_in_the_views_order(check: Callable, rng: np.random.Generator, axis: int | None) -> None:
+    x = drawn(rng, "int8", 33, 65)
+    for view in (x.T, x[::-1, ::-1], np.broadcast_to(x[:, :1], (33, 4)), x[::2, ::3]):
+        check("nbx-triton/argmax/columns", view, axis=axis)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64", "int32"])
+@pytest.mark.parametrize("op", OPS)
+def test_rows_longer_than_a_tile(check: Callable, rng: np.random.Generator, op: str, dtype: str) -> None:
+    x = drawn(rng, dtype, 3, 9001)
+    if op == "prod":
+        x = (rng.choice([-1, 1], x.shape) * (1 if dtype == "int32" else 1.0009765625)).astype(dtype)
+        x[:, 4096:] = 1
+    check(f"nbx-triton/{op}/rows", x, axis=1)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float64", "int16", "uint64"])
+@pytest.mark.parametrize("op", OPS)
+def test_shared_out(check: Callable, rng: np.random.Generator, op: str, dtype: str) -> None:
+    x = drawn(rng, dtype, 2, 65543)
+    if op == "prod":
+        x = np.where(rng.random(x.shape) < 0.001, x, np.ones((), x.dtype))
+    check(f"nbx-triton/{op}/split-rows", x, axis=1)
+    check(f"nbx-triton/{op}/split-columns", x.reshape(-1, 2)[:1100], axis=0)
+
+
+@pytest.mark.parametrize("variant", ["rows", "columns", "split-rows", "split-columns"])
+@pytest.mark.parametrize("op", ["max", "argmax"])
+def test_nan_is_the_largest_wherever_it_is(check: Callable, op: str, variant: str) -> None:
+    x = np.zeros((6, 40000 if variant == "split-rows" else 1100), np.float32)
+    x[0] = -np.inf
+    x[1, [77, 1033]] = np.nan
+    x[2, 1099] = np.inf
+    x[3] = -0.0
+    x[4, 1098:] = np.nan
+    x[5] = -3
+    axis = 1 if "rows" in variant else 0
+    check(f"nbx-triton/{op}/{variant}", x if axis else np.ascontiguousarray(x.T), axis=axis)
+
+
+@pytest.mark.parametrize("variant", ["rows", "split-rows"])
+def test_the_first_of_equal_ones(run: Callable, variant: str) -> None:
+    x = np.zeros((1, 70000), np.float16)
+    x[0, [1, 4097, 40000]] = 3
+    assert run(f"nbx-triton/argmax/{variant}", x, axis=1)[0].tolist() == [1]
+    assert run(f"nbx-triton/argmax/{variant}", np.full_like(x, -np.inf), axis=1)[0].tolist() == [0]
+
+
+def test_the_mean_of_64_bit_integers_does_not_wrap(check: Callable) -> None:
+    check("nbx-triton/mean/rows", np.full((3, 65), 2**62, np.int64), axis=1)
+    check("nbx-triton/mean/columns", np.full((65, 3), 2**64 - 1, np.uint64), axis=0)
+
+
+def test_float16_products_whose_parts_overflow(run: Callable) -> None:
+    x = np.array([[300] * 8 + [1 / 256] * 8], np.float16)
+    assert run("nbx-triton/prod/rows", x, axis=1)[0] == pytest.approx((300 / 256) ** 8, rel=1e-3)
+
+
+def test_of_nothing(run: Callable) -> None:
+    x = np.empty((3, 0), np.float32)
+    assert run("nbx-triton/prod/rows", x, axis=1)[0].tolist() == [1, 1, 1]
+    assert np.isnan(run("nbx-triton/mean/rows", x, axis=1)[0]).all()
+    assert run("nbx-triton/max/columns", x, axis=0)[0].shape == (0,)
+
+
+@pytest.mark.parametrize("op", ["prod", "mean"])
+def test_a_rows_bits_do_not_depend_on_how_many_there_are(run: Callable, rng: np.random.Generator, op: str) -> None:
+    x = rng.uniform(0.9, 1.1, (9, 129)).astype(np.float32)
+    (together,) = run(f"nbx-triton/{op}/rows", x, axis=1)
+    alone = [run(f"nbx-triton/{op}/rows", x[i : i + 1], axis=1)[0][0] for i in range(9)]
+    assert together.tolist() == [float(value) for value in alone]
