@@ -38,11 +38,11 @@ def nibble(words, one, PLACE: tl.constexpr):
     in a mantissa and are shifted, all three by one shift; that it repeats the sign above them does not matter.
     """
     if PLACE < 5:
-        bits = (words & (15 << (4 * PLACE))) | (one - (PLACE << 25))
-        number = bits.to(tl.float32, bitcast=True) - 8388608.0 / (1 << (4 * PLACE))
+        bits = (words & (15 * 16**PLACE)) | (one - (PLACE << 25))
+        number = bits.to(tl.float32, bitcast=True) - 8388608.0 / 16**PLACE
     else:
-        bits = ((words >> 20) & (15 << (4 * PLACE - 20))) | (one - ((PLACE - 5) << 25))
-        number = bits.to(tl.float32, bitcast=True) - 8388608.0 / (1 << (4 * PLACE - 20))
+        bits = ((words >> 20) & (15 * 16 ** (PLACE - 5))) | (one - ((PLACE - 5) << 25))
+        number = bits.to(tl.float32, bitcast=True) - 8388608.0 / 16 ** (PLACE - 5)
     return number
 
 

@@ -194,13 +194,14 @@ def split(
     if tl.max(tl.where(tl.abs(total) < float("inf"), 0, 1), axis=0) > 0:
         # An infinity times a nibble of 0 is NaN, where times its weight it may be infinite.
         total = tl.zeros((BLOCK_N,), tl.float32)
-        for row in range(first * WORDS, tl.minimum(last * WORDS, rows)):
-            wide = number * 0 + row
-            words = tl.load(own_w + wide * w_strides[0], mask=here, other=0)
-            step = tl.load(own_scale + wide // WORDS * scale_strides[0], mask=here, other=0).to(tl.float32)
-            least = tl.load(own_min + wide // WORDS * min_strides[0], mask=here, other=0).to(tl.float32)
-            for i in tl.static_range(8):
-                total += tl.load(x + (8 * wide + i) * x_stride).to(tl.float32) * (nibble(words, one, i) * step + least)
+        for turn in range(8 * first * WORDS, tl.minimum(8 * last * WORDS, 8 * rows)):
+            at = number * 0 + turn
+            words = tl.load(own_w + at // 8 * w_strides[0], mask=here, other=0)
+            group = at // (8 * WORDS)
+            step = tl.load(own_scale + group * scale_strides[0], mask=here, other=0).to(tl.float32)
+            least = tl.load(own_min + group * min_strides[0], mask=here, other=0).to(tl.float32)
+            weights = ((words >> (turn % 8 * 4)) & 15).to(tl.float32) * step + least
+            total += tl.load(x + at * x_stride).to(tl.float32) * weights
     place = target + part * target_strides[0] + column * target_strides[1]
     tl.store(place, total.to(target.dtype.element_ty), mask=here)
 

@@ -7,6 +7,10 @@ from nbx_triton.specs.common import kernel
 
 _PACKED_KEY = ("w.shape", "w.strides", "scale.strides", "zero_min.strides")
 _GEMV_SPLITS = "cdiv(G, cdiv(G, clamp(programs // cdiv(max(N, 1), block_n), 1, min(G, 16))))"
+_MATMUL_SPLITS = (
+    "cdiv(max(G, 1), cdiv(max(G, 1), clamp(256 // (cdiv(max(M, 1), block_m) * cdiv(max(N, 1), block_n)), 1,"
+    " clamp(G, 1, 16))))"
+)
 
 KERNELS = (
     kernel(
@@ -50,5 +54,32 @@ KERNELS = (
         settings="nbx_triton.kernels.int4_gemv:SPLIT",
         preference=1,
         doc="One program adds up a share of some columns' groups, scaling sums, not weights; a second launch joins.",
+    ),
+    kernel(
+        "dequant_matmul_int4@1",
+        "groups",
+        "int4_matmul:bind_groups",
+        when=("x.dtype in (float16, bfloat16)", "K >= 8", "device.matrix_unit.m16n8k16"),
+        key=("x.dtype", "x.shape", "x.strides", *_PACKED_KEY),
+        workspace=(
+            Workspace(name="sums", dtype="float32", shape=("M", "G"), lifetime=(0, 1)),
+            Workspace(
+                name="partial",
+                dtype="float32",
+                shape=(f"({_MATMUL_SPLITS} > 1) * {_MATMUL_SPLITS}", "M", "N"),
+                lifetime=(1, -1),
+            ),
+        ),
+        defaults={"block_m": 64, "block_n": 64, "stages": 3},
+        settings="nbx_triton.kernels.int4_matmul:GROUPS",
+        preference=1,
+        doc="Nibbles on the matrix unit, a group's sum then scaled; where tiles are few, programs share groups.",
+    ),
+    kernel(
+        "dequant_matmul_int4@1",
+        "tiles",
+        "int4_matmul:bind_tiles",
+        key=("x.dtype", "x.shape", "x.strides", *_PACKED_KEY),
+        doc="One program computes a tile in float32, of weights made in float32, along K in order.",
     ),
 )
