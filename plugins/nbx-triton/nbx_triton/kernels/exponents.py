@@ -96,7 +96,8 @@ def short_power(x, e, NARROW_RANGE: tl.constexpr):
         # 2^-50 to 2^50: one addition to the exponent's bits.
         y = (y.to(tl.int32, bitcast=True) + (rounded.to(tl.int32, bitcast=True) << 23)).to(tl.float32, bitcast=True)
     else:
-        y = scaled(y, whole)
+        # bfloat16's exponents reach past what `scaled` takes, where the result is 0 or infinity anyhow.
+        y = scaled(y, tl.minimum(tl.maximum(whole, -250.0), 250.0))
     # Zeros and infinities as they are, or, for e < 0, each the other; what is past infinity in bits stays NaN.
     is_number = (size - 1).to(tl.uint32, bitcast=True) < 0x7F7FFFFF
     first = tl.where(e > 0.0, 0, 0x7F800000)

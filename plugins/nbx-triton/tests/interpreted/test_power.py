@@ -49,6 +49,13 @@ def test_every_number_of_16_bits_to_a_small_power(check: Callable, dtype: str) -
         check("nbx-triton/pow/dense", x[kept], exponent)
 
 
+@pytest.mark.parametrize("exponent", [1.99, -1.99])
+def test_powers_past_the_range_of_bfloat16_are_infinite_or_zero(run: Callable, exponent: float) -> None:
+    sizes = np.array([3e38, 1e38, 2e-38, 1e-39, 9e-41])
+    (out,) = run("nbx-triton/pow/dense", sizes.astype(dtypes.get("bfloat16").numpy), exponent)
+    assert out.astype(float).tolist() == [np.inf if (size > 1) == (exponent > 0) else 0 for size in sizes]
+
+
 def test_a_number_is_rounded_once(run: Callable) -> None:
     # Halfway between two numbers of float16 but for the last bit, which float32 lacks.
     exponent = 1 + 2.0**-11 + 2.0**-40
