@@ -147,3 +147,18 @@ def nearest(name: str, known: Iterable[str]) -> str:
     by_folded = {candidate.casefold(): candidate for candidate in known}
     close = difflib.get_close_matches(name.casefold(), list(by_folded), n=1, cutoff=0.6)
     return f"; did you mean {by_folded[close[0]]!r}?" if close else ""
+
+
+def shortened(text: str, limit: int) -> str:
+    """Return a text of at most so many characters: what is longer ends with ``...`` behind a whole word."""
+    if len(text) <= limit:
+        return text
+    kept = text[: limit - 3]
+    words = kept if text[len(kept)].isspace() else kept.rpartition(" ")[0]
+    return f"{words.rstrip() or kept}..."
+
+
+def one_line(text: str, limit: int) -> str:
+    """Return a text in one line that shows all of its characters, `shortened`: what others say may hold any."""
+    line = shortened(" ".join(text.split()), limit)
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in line)

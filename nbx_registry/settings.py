@@ -18,17 +18,21 @@ proof may be left out. A file or entry that is malformed tunes nothing and is to
 from __future__ import annotations
 
 import datetime
+import math
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from nbx_registry import jsonfile
 from nbx_registry.errors import FileError, nearest
 from nbx_registry.jsonfile import Reader
 
 FORMAT = 1
+
+_DEEPEST: Final = 8
+"""Lists in lists that a value may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,8 +259,8 @@ def read_entry(reader: Reader, device: str) -> TunedEntry:
     """Check one entry. Raises `FileError` naming file and key."""
     reader.known("kernel", "key", "settings", "proof")
     keys = reader.object("key")
-    key: dict[str, Any] = {}
-    for name, value in keys.data.items():
+    key = _values(keys)
+    for name, value in key.items():
         if (
             isinstance(value, int)
             and not isinstance(value, bool)
@@ -264,9 +268,7 @@ def read_entry(reader: Reader, device: str) -> TunedEntry:
             and ((name.isidentifier() and name.isupper()) or name.endswith((".size", ".nbytes")))
         ):
             keys.refuse(name, "is an extent of 0: there is nothing to run, and so nothing to tune")
-        key[name] = _value(keys, name, value)
-    settings = reader.object("settings")
-    chosen = {name: _value(settings, name, value) for name, value in settings.data.items()}
+    settings = _values(reader.object("settings"))
     proof = reader.object("proof")
     proof.known(*Proof.__dataclass_fields__)
     times = proof.object("times")
@@ -280,7 +282,7 @@ def read_entry(reader: Reader, device: str) -> TunedEntry:
         kernel=reader.string("kernel"),
         device=device,
         key=key,
-        settings=chosen,
+        settings=settings,
         proof=Proof(
             date=_date(proof, "date"),
             toolkit=proof.string("toolkit"),
@@ -299,8 +301,7 @@ def _circumstances(proof: Reader) -> dict[str, Any]:
     found: dict[str, Any] = {}
     given = proof.data
     if "default" in given:
-        default = proof.object("default")
-        found["default"] = {name: _value(default, name, value) for name, value in default.data.items()}
+        found["default"] = _values(proof.object("default"))
     if "machine" in given:
         machine = proof.object("machine")
         machine.known("handle", "name", "arch", "versions")
@@ -314,9 +315,8 @@ def _circumstances(proof: Reader) -> dict[str, Any]:
         excluded: list[Mapping[str, Any]] = []
         for one in proof.objects("excluded"):
             one.known("settings", "rule", "reason")
-            settings = one.object("settings")
-            chosen = {name: _value(settings, name, value) for name, value in settings.data.items()}
-            excluded.append({"settings": chosen, "rule": one.string("rule"), "reason": one.string("reason")})
+            settings = _values(one.object("settings"))
+            excluded.append({"settings": settings, "rule": one.string("rule"), "reason": one.string("reason")})
         found["excluded"] = tuple(excluded)
     return found
 
@@ -331,12 +331,24 @@ def _date(reader: Reader, name: str) -> str:
         reader.refuse(name, f"{text!r} is no date (YYYY-MM-DD, or YYYY-MM-DDTHH:MM:SSZ)")
 
 
-def _value(reader: Reader, name: str, value: Any) -> Any:
+def _values(reader: Reader) -> dict[str, Any]:
+    """Return the values of a key, or settings, by name."""
+    reader.named()
+    return {name: _value(reader, name, value) for name, value in reader.data.items()}
+
+
+def _value(reader: Reader, name: str, value: Any, depth: int = 0) -> Any:
     """Return a key's or setting's value in hashable form; lists of plain values become tuples."""
     if isinstance(value, list):
-        return tuple(_value(reader, name, item) for item in cast("list[object]", value))
+        if depth == _DEEPEST:
+            reader.refuse(name, f"holds lists in lists, more than {_DEEPEST} deep")
+        return tuple(_value(reader, name, item, depth + 1) for item in cast("list[object]", value))
     if isinstance(value, dict):
         reader.refuse(name, "is an object; it must be a number, string, boolean, null or a list of these")
+    if isinstance(value, float) and not math.isfinite(value):
+        reader.refuse(name, "is a number beyond float64")
+    if isinstance(value, str) and not value.isprintable():
+        reader.refuse(name, f"{value[:80]!r} holds characters that no line of text shows")
     return value
 
 

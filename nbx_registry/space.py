@@ -18,6 +18,7 @@ compiled. What only the compiler knows is asked of what it made: `over_limit`.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -217,7 +218,7 @@ def _problems(kernel: Kernel, op: Op, found: object) -> Iterator[str]:
             yield f"parameter {name!r} is no identifier"
             continue
         if not isinstance(values, tuple) or not values or not all(map(_plain, cast("tuple[object, ...]", values))):
-            yield f"values of {name!r} are {values!r}; write a tuple of numbers, booleans, strings or None"
+            yield f"values of {name!r} are {values!r}; write a tuple of numbers, booleans, printable strings or None"
             continue
         known = cast("tuple[Any, ...]", values)
         if any(_same(value, other) for value, other in itertools.combinations(known, 2)):
@@ -253,4 +254,8 @@ def _same(one: object, other: object) -> bool:
 def _plain(value: object) -> bool:
     if isinstance(value, tuple):
         return all(map(_plain, cast("tuple[object, ...]", value)))
+    if isinstance(value, float) and not math.isfinite(value):
+        return False
+    if isinstance(value, str) and not value.isprintable():
+        return False
     return value is None or type(value) in (bool, int, float, str)

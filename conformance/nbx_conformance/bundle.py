@@ -20,10 +20,10 @@ from nbx_conformance import plugin_checks
 from nbx_conformance.cases import FOLDER
 from nbx_conformance.runner import KernelVerdict, Record, verdict_of
 from nbx_conformance.session import Session
-from nbx_conformance.trial import LONGEST_REASON, shortened
+from nbx_conformance.trial import LONGEST_REASON
 from nbx_registry import bundle, digest, jsonfile
 from nbx_registry.bundle import Bundle
-from nbx_registry.errors import FileError, NbxError
+from nbx_registry.errors import FileError, NbxError, shortened
 from nbx_registry.kernel import Kernel
 from nbx_registry.runtime import LiveDevice
 

@@ -13,9 +13,9 @@ from nbx_conformance import public
 from nbx_conformance.cases import FOLDER, Case, CaseTable, Size
 from nbx_conformance.checks import CHECKS, OF_LARGE, UNGUARDED, built, cold, guards, numbers, refusals
 from nbx_conformance.checks.judge import profile_of
-from nbx_conformance.trial import Outcome, Site, Trial, Verdict, message, shortened
+from nbx_conformance.trial import Outcome, Site, Trial, Verdict, message
 from nbx_registry.choice import Choice
-from nbx_registry.errors import NbxError, PluginFault, Refused
+from nbx_registry.errors import NbxError, PluginFault, Refused, shortened
 from nbx_registry.kernel import Kernel
 from nbx_registry.registry import Registry
 

@@ -321,15 +321,6 @@ LONGEST_REASON: Final = 300
 """Characters of a reason in a bundle."""
 
 
-def shortened(text: str, limit: int) -> str:
-    """Return a text of at most so many characters: what is longer ends with ``...`` behind a whole word."""
-    if len(text) <= limit:
-        return text
-    kept = text[: limit - 3]
-    words = kept if text[len(kept)].isspace() else kept.rpartition(" ")[0]
-    return f"{words.rstrip() or kept}..."
-
-
 def message(error: BaseException) -> str:
     """Return an error in one line for a record."""
     text = " ".join(str(error).split())

@@ -12,10 +12,9 @@ import nbx_registry as nbx
 from nbx_conformance import bundle, runner
 from nbx_conformance.options import Options
 from nbx_conformance.session import Session
-from nbx_conformance.trial import shortened
 from nbx_conformance.verify import NOT_VERIFIED, VERIFIED, verify
 from nbx_registry import sourcetree
-from nbx_registry.errors import FileError
+from nbx_registry.errors import FileError, shortened
 from nbx_registry.hookspecs import hookimpl
 from nbx_registry.kernel import Kernel
 from nbx_registry.sourcegraph import Graph

@@ -77,7 +77,7 @@ def tune(
         named = devices or (request.devices if isinstance(request, Plan) else ["cpu"])
         devices = alike(reg, named, count if isinstance(count, int) else None)
     watch = None if as_json else _show
-    found = run(reg, request, positional, keywords, devices=devices, kernel=pin, out=out, watch=watch)
+    found = run(reg, request, positional, keywords, devices=devices, kernel=pin, out=out, apart=True, watch=watch)
     if as_json:
         print_json(_plain(found))
     else:

@@ -127,13 +127,13 @@ def sent(registry: Registry, job: Job, target: Target) -> PlanEntry:
     return PlanEntry.of(registry.catalog, job.signature, choice, target, "any", job.kernel.id)
 
 
-def received(registry: Registry, entry: PlanEntry, target: Target) -> Job:
-    """Return the job that another process told of."""
+def received(registry: Registry, entry: PlanEntry, target: Target, given: Mapping[str, Any]) -> Job:
+    """Return the job that another process told of. Raises `NbxError` where its op or kernel is not here."""
     assert target.device is not None
     signature = entry.signature(registry.catalog.op(entry.op))
     kernel = registry.catalog.kernel(entry.kernel)
     values = registry.programs.key(kernel, signature, target.device)
-    return Job(kernel, signature, dict(zip(kernel.key, map(plain, values), strict=True)))
+    return Job(kernel, signature, dict(zip(kernel.key, map(plain, values), strict=True)), given)
 
 
 def plain(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbx_registry import space
-from nbx_registry.errors import NbxError
+from nbx_registry.errors import NbxError, one_line
 from nbx_registry.planentry import kernel_digest, toolkit
 from nbx_registry.program import BoundProgram
 from nbx_registry.target import Target
@@ -31,8 +32,17 @@ WRONG = "wrong"
 UNUSABLE = "unusable"
 """The name under which one is that cannot be compiled, bound or run."""
 
+BROKEN = "DEVICE_UNUSABLE"
+"""The code of the error that a candidate left the device of no more use to this process."""
+
+_LONGEST = 300
+"""Characters of a reason: compilers print pages."""
+
 Stopwatch = Callable[[Mapping[str, Any], Kind, Callable[[], float]], float]
 """Seconds of one run with some settings: what the function measures, or, in a test, what it makes up."""
+
+Tell = Callable[[Mapping[str, Any]], None]
+"""Is told of a candidate's settings each time before it is tried or timed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,20 +116,34 @@ class Tuned:
         return {"kernel": self.kernel, "key": dict(self.key), "settings": dict(self.settings), "proof": proof}
 
 
-def tune_key(registry: Registry, job: Job, target: Target, stopwatch: Stopwatch | None = None) -> Tuned:
+def tune_key(
+    registry: Registry,
+    job: Job,
+    target: Target,
+    stopwatch: Stopwatch | None = None,
+    avoided: Sequence[Excluded] = (),
+    tell: Tell | None = None,
+) -> Tuned:
     """Tune one key on a live device.
+
+    Parameters
+    ----------
+    avoided
+        Candidates that are excluded already: what they do ends the process.
 
     Raises
     ------
     SignatureError
         An extent of the key is 0.
     NbxError
-        The default itself is wrong or cannot run, or a candidate left the device unusable. Nothing is found then.
+        The default itself is wrong or cannot run, or a candidate left the device unusable (`BROKEN`). Nothing is found
+        then.
     PluginFault
         The kernel's space is none.
     """
     space.given(job.kernel, job.signature, {})
-    return _Trial(registry, job, target, stopwatch or (lambda _settings, _kind, measured: measured())).run()
+    stopwatch = stopwatch or (lambda _settings, _kind, measured: measured())
+    return _Trial(registry, job, target, stopwatch, avoided, tell or (lambda _settings: None)).run()
 
 
 @dataclass
@@ -130,6 +154,10 @@ class _Runner:
     bound: BoundProgram
     run: Run
     worst: Comparison
+    launches: int = 0
+    """In a window; 0 where it was not timed yet."""
+    failed: bool = False
+    """Whether it could not run while it was timed."""
 
 
 @dataclass
@@ -140,6 +168,8 @@ class _Trial:
     job: Job
     target: Target
     stopwatch: Stopwatch
+    avoided: Sequence[Excluded]
+    tell: Tell
     excluded: list[Excluded] = field(default_factory=list[Excluded])
 
     def __post_init__(self) -> None:
@@ -151,7 +181,7 @@ class _Trial:
         self.problem = Problem(self.job.signature, self.job.given, device)
         self.bench = Bench(self.problem, runtime, live, device)
         self.right: dict[int, tuple[Mapping[str, Array], Comparison]] = {}
-        self.count = 1
+        self.most_launches = 1
 
     def run(self) -> Tuned:
         kernel = self.job.kernel
@@ -163,12 +193,16 @@ class _Trial:
         for candidate in found.candidates(kernel, self.job.signature, self.device):
             if same(candidate.settings, default):
                 continue
-            if candidate.excluded:
+            plainly = _plainly(candidate.settings)
+            known = next((one for one in self.avoided if same(one.settings, plainly)), None)
+            if known is not None:
+                self.excluded.append(known)
+            elif candidate.excluded:
                 self._exclude(candidate.settings, candidate.excluded, candidate.reason, by_rule=True)
             elif (runner := self._candidate(candidate.settings)) is not None:
                 runners.append(runner)
         self.bench.fill()
-        self.count = self.bench.launches(runners[0].run)
+        self.most_launches = runners[0].launches = self.bench.launches(runners[0].run)
         kinds: tuple[Kind, ...] = ("cold", "warm") if self.bench.cold else ("warm",)
         measure = self._measure(runners)
         standings = race.race(len(runners), measure, kinds)
@@ -184,22 +218,25 @@ class _Trial:
             times = {kind: (met.default[kind],) * 2 for kind in kinds}
         if winner == 0 and not self._still_right(runners[0]):
             raise NbxError(f"{self.job}: the default is wrong {self.excluded[-1].reason}; nothing is tuned")
-        return self._tuned(runners[winner], default, times, kinds, len(runners), sum(s.dropped for s in standings))
+        timed = [s for s, runner in zip(standings, runners, strict=True) if not runner.failed]
+        return self._tuned(runners[winner], default, times, kinds, len(timed), sum(s.dropped for s in timed))
 
     def _default(self, settings: Mapping[str, Any]) -> _Runner:
         """Return the default, which must be right: a key without an entry runs it."""
+        self.tell(settings)
         try:
             runner = self._try(settings)
         except NbxError:
             raise
         except (Exception, SystemExit) as error:
-            raise NbxError(f"{self.job}: the default cannot run: {type(error).__name__}: {error}") from error
+            raise self._cannot_run(error) from error
         if isinstance(runner, str):
             raise NbxError(f"{self.job}: the default ({shown(settings)}) is wrong: {runner}; nothing is tuned")
         return runner
 
     def _candidate(self, settings: Mapping[str, Any]) -> _Runner | None:
         """Return a candidate that is right, or None where it is excluded."""
+        self.tell(settings)
         try:
             beyond = self._beyond(settings)
             if beyond:
@@ -207,8 +244,7 @@ class _Trial:
                 return None
             runner = self._try(settings)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a kernel may raise anything; it is why it is excluded
-            self._exclude(settings, UNUSABLE, f"{type(error).__name__}: {error}")
-            self._check_device(settings)
+            self._cannot_use(settings, error)
             return None
         if isinstance(runner, str):
             self._exclude(settings, WRONG, runner)
@@ -216,8 +252,17 @@ class _Trial:
         return runner
 
     def _exclude(self, settings: Mapping[str, Any], rule: str, reason: str, *, by_rule: bool = False) -> None:
-        plainly = {name: plain(value) for name, value in settings.items()}
-        self.excluded.append(Excluded(plainly, rule, " ".join(reason.split()), by_rule))
+        self.excluded.append(Excluded(_plainly(settings), rule, one_line(reason, _LONGEST), by_rule))
+
+    def _cannot_run(self, error: BaseException) -> NbxError:
+        return NbxError(f"{self.job}: the default cannot run: {type(error).__name__}: {error}")
+
+    def _cannot_use(self, settings: Mapping[str, Any], error: BaseException, when: str = "") -> None:
+        """Exclude a candidate that raised; raise `NbxError` where it is the default, or where nothing runs any more."""
+        if same(settings, self.job.kernel.defaults):
+            raise self._cannot_run(error) from error
+        self._exclude(settings, UNUSABLE, f"{when}{type(error).__name__}: {error}")
+        self._check_device(settings)
 
     def _beyond(self, settings: Mapping[str, Any]) -> str:
         """Return what of the code compiled for a candidate is beyond the device; nothing where nothing is compiled."""
@@ -262,7 +307,8 @@ class _Trial:
         except (Exception, SystemExit) as error:
             raise NbxError(
                 f"{self.job}: {shown(settings)} left {self.target.name} unusable ({self.excluded[-1].reason}; then "
-                f"{error}); exclude it by a rule of {self.job.kernel.settings}, and start again"
+                f"{error}); exclude it by a rule of {self.job.kernel.settings}, and start again",
+                code=BROKEN,
             ) from error
         if isinstance(again, str):
             raise NbxError(f"{self.job}: after {shown(settings)} the default is wrong: {again}; nothing is tuned")
@@ -270,7 +316,12 @@ class _Trial:
     def _still_right(self, runner: _Runner) -> bool:
         """Whether a candidate is right after it was timed; one that is not is excluded."""
         for number in range(self.problem.count):
-            found = self._judge(runner.bound, number)
+            self.tell(runner.settings)
+            try:
+                found = self._judge(runner.bound, number)
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
+                self._cannot_use(runner.settings, error, "after it was timed: ")
+                return False
             if found.wrong:
                 self._exclude(runner.settings, WRONG, f"after it was timed, on input {number}: {found.wrong}")
                 return False
@@ -279,11 +330,23 @@ class _Trial:
     def _measure(self, runners: Sequence[_Runner]) -> race.Measure:
         def measure(number: int, kind: Kind) -> float:
             runner = runners[number]
-            return self.stopwatch(
-                runner.settings, kind, lambda: self.bench.seconds(runner.run, self.count, warm=kind == "warm")
-            )
+            if runner.failed:
+                return math.inf
+            self.tell(runner.settings)
+            try:
+                return self.stopwatch(runner.settings, kind, lambda: self._seconds(runner, kind))
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
+                self._cannot_use(runner.settings, error, "while it was timed: ")
+                runner.failed = True
+                return math.inf
 
         return measure
+
+    def _seconds(self, runner: _Runner, kind: Kind) -> float:
+        if not runner.launches:
+            # One that takes far longer than the default is not to be run as often.
+            runner.launches = min(self.bench.launches(runner.run), self.most_launches)
+        return self.bench.seconds(runner.run, runner.launches, warm=kind == "warm")
 
     def _tuned(
         self,
@@ -304,8 +367,8 @@ class _Trial:
             kernel=kernel.id,
             device=self.device.id,
             key=self.job.key,
-            settings={name: plain(value) for name, value in winner.settings.items()},
-            default={name: plain(value) for name, value in default.items()},
+            settings=_plainly(winner.settings),
+            default=_plainly(default),
             times=seconds,
             deviation=winner.worst.deviation,
             bound=winner.worst.bound,
@@ -317,6 +380,10 @@ class _Trial:
             dropped=dropped,
             excluded=tuple(self.excluded),
         )
+
+
+def _plainly(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: plain(value) for name, value in settings.items()}
 
 
 def same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

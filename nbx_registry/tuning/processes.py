@@ -1,8 +1,9 @@
-"""Several devices: a process for each, which takes the next key when it is done with one.
+"""Tuning in other processes: one for each device, which takes the next key when it is done with one.
 
 A process is told of keys on its standard input and answers on its standard output, a line of JSON each. What it finds
-it writes itself, so that nothing is lost when another process ends. One that ends over a key fails that key, and a
-fresh one goes on.
+it writes itself, so that nothing is lost when another process ends. It says which candidate it turns to. Where it ends
+over one, hangs, or cannot use its device any more, a fresh process goes on without that candidate; over the default,
+the key fails.
 """
 
 from __future__ import annotations
@@ -14,25 +15,35 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import redirect_stdout, suppress
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from nbx_registry import jsonfile
 from nbx_registry.errors import NbxError
 from nbx_registry.jsonfile import Reader
 from nbx_registry.planentry import PlanEntry
 from nbx_registry.target import Target
 from nbx_registry.tuning import session
-from nbx_registry.tuning.jobs import Job, received, sent
-from nbx_registry.tuning.key import Excluded, Tuned
+from nbx_registry.tuning.jobs import Job, plain, received, sent, shown
+from nbx_registry.tuning.key import BROKEN, UNUSABLE, Excluded, Tuned, same
 
 if TYPE_CHECKING:
     from nbx_registry.registry import Registry
 
 COMMAND: Final = (sys.executable, "-m", "nbx_registry.tuning.processes")
 """What is started; the setup follows."""
+
+PATIENCE_S: Final = 600.0
+"""How long a process may be at one candidate, which has to be compiled and which the oracle has to judge."""
+
+ENDED: Final = "PROCESS_ENDED"
+"""The code of a failure that no process could tell of."""
+
+
+def can_send(job: Job) -> bool:
+    """Whether another process can be told of a job: of numbers, not of arrays."""
+    return all(isinstance(value, (bool, int, float)) for value in job.given.values())
 
 
 def shared(
@@ -42,9 +53,9 @@ def shared(
 
     Raises `NbxError` where a process cannot start.
     """
-    waiting: queue.SimpleQueue[tuple[Job, str]] = queue.SimpleQueue()
+    waiting: queue.SimpleQueue[tuple[Job, dict[str, Any]]] = queue.SimpleQueue()
     for job in jobs:
-        waiting.put((job, json.dumps(asdict(sent(registry, job, targets[0])))))
+        waiting.put((job, {"entry": asdict(sent(registry, job, targets[0])), "given": dict(job.given)}))
     done: queue.SimpleQueue[Tuned | session.Failure | BaseException | None] = queue.SimpleQueue()
     workers = [_Worker(registry, target.name, file) for target in targets[: len(jobs)]]
     threads = [threading.Thread(target=_serve, args=(worker, waiting, done), daemon=True) for worker in workers]
@@ -67,16 +78,16 @@ def shared(
 
 def _serve(
     worker: _Worker,
-    waiting: queue.SimpleQueue[tuple[Job, str]],
+    waiting: queue.SimpleQueue[tuple[Job, dict[str, Any]]],
     done: queue.SimpleQueue[Tuned | session.Failure | BaseException | None],
 ) -> None:
     try:
         while True:
             try:
-                job, line = waiting.get_nowait()
+                job, told = waiting.get_nowait()
             except queue.Empty:
                 break
-            done.put(worker.tune(job, line))
+            done.put(worker.tune(job, told))
     except NbxError as error:
         done.put(error)
     finally:
@@ -92,20 +103,43 @@ class _Worker:
         self._process: subprocess.Popen[str] | None = None
         self._closed = False
 
-    def tune(self, job: Job, line: str) -> Tuned | session.Failure:
-        """Send a job and return what comes of it."""
+    def tune(self, job: Job, told: Mapping[str, Any]) -> Tuned | session.Failure:
+        """Send a job and return what comes of it, once every candidate that ends a process is left out."""
+        default = {name: plain(value) for name, value in job.kernel.defaults.items()}
+        avoided: list[Excluded] = []
+        while True:
+            found, tried = self._asked(job, {**told, "avoided": list(map(asdict, avoided))})
+            if isinstance(found, Tuned) or found.code not in (BROKEN, ENDED):
+                return found
+            if tried is None or same(tried, default) or any(same(tried, one.settings) for one in avoided):
+                return found
+            avoided.append(Excluded(tried, UNUSABLE, found.message))
+
+    def _asked(self, job: Job, told: Mapping[str, Any]) -> tuple[Tuned | session.Failure, dict[str, Any] | None]:
+        """Send a job once; return what comes of it, and the settings that were tried last."""
         process = self._started()
-        answer = _asked(process, line)
-        if answer is None:
-            self._process = None
-            _end(process)
-            code = process.returncode
-            how = f"signal {-code}" if code < 0 else f"exit code {code}"
-            message = f"{job}: the process on {self._handle} ended with {how}, and nothing is tuned"
-            return session.Failure(job.kernel.id, job.key, "PROCESS_ENDED", message)
-        if "failed" in answer:
-            return session.Failure(**answer["failed"])
-        return _tuned(answer["tuned"])
+        line: str | None = json.dumps(told)
+        tried: dict[str, Any] | None = None
+        while True:
+            answer, in_time = _answer_of(process, line, PATIENCE_S)
+            line = None
+            if answer is None:
+                self._end()
+                code = process.returncode
+                how = f"ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}"
+                if not in_time:
+                    how = f"was ended: it had been at this for {PATIENCE_S:.0f} s"
+                at = "" if tried is None else f" at {shown(tried)}"
+                message = f"{job}: the process on {self._handle} {how}{at}"
+                return session.Failure(job.kernel.id, job.key, ENDED, message), tried
+            if "failed" in answer:
+                failure = session.Failure(**answer["failed"])
+                if failure.code == BROKEN:
+                    self._end()
+                return failure, tried
+            if "tuned" in answer:
+                return _tuned(answer["tuned"]), tried
+            tried = answer["tries"]
 
     def _started(self) -> subprocess.Popen[str]:
         if self._process is None:
@@ -120,7 +154,7 @@ class _Worker:
                 # Ctrl-C is for the session, which ends this process in its turn.
                 process_group=0 if os.name == "posix" else None,
             )
-            greeting = _asked(self._process, None)
+            greeting, _ = _answer_of(self._process, None, PATIENCE_S)
             if greeting is None or "ready" not in greeting:
                 why = "it ended" if greeting is None else greeting["error"]
                 self.close()
@@ -128,36 +162,50 @@ class _Worker:
         return self._process
 
     def close(self) -> None:
-        """End the process."""
+        """End the process, for good."""
         self._closed = True
+        self._end()
+
+    def _end(self) -> None:
         process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            _end(process)
+        if process is None:
+            return
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                # What could not be sent any more is of no matter.
+                with suppress(BrokenPipeError):
+                    stream.close()
 
 
-def _end(process: subprocess.Popen[str]) -> None:
-    """Wait for a process that ends, and close what led to it."""
-    process.wait()
-    for stream in (process.stdin, process.stdout):
-        if stream is not None:
-            # What could not be sent any more is of no matter.
-            with suppress(BrokenPipeError):
-                stream.close()
+def _answer_of(
+    process: subprocess.Popen[str], line: str | None, patience_s: float
+) -> tuple[dict[str, Any] | None, bool]:
+    """Send a line, if there is one; return the answer, None where the process ended, and whether it was in time.
 
-
-def _asked(process: subprocess.Popen[str], line: str | None) -> dict[str, Any] | None:
-    """Send a line, if there is one, and return the answer; None where the process ended instead."""
+    A process that does not answer in time is ended.
+    """
     assert process.stdin is not None
     assert process.stdout is not None
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        process.kill()
+
+    timer = threading.Timer(patience_s, end)
+    timer.start()
     try:
         if line is not None:
             process.stdin.write(line + "\n")
             process.stdin.flush()
         answer = process.stdout.readline()
     except (BrokenPipeError, ValueError):
-        return None
-    return json.loads(answer) if answer.endswith("\n") else None
+        answer = ""
+    finally:
+        timer.cancel()
+    return (json.loads(answer) if answer.endswith("\n") else None), not late.is_set()
 
 
 def _tuned(data: dict[str, Any]) -> Tuned:
@@ -169,25 +217,36 @@ def main(setup: str) -> None:
     """Tune what standard input tells of, on the device of the setup, until it ends."""
     import nbx_registry as nbx  # the whole face: this is a program
 
-    answers = sys.stdout
-    # What kernels and compilers print is no answer.
-    with redirect_stdout(sys.stderr):
+    # What kernels and compilers print, whatever they are written in, is no answer.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    try:
+        given = json.loads(setup)
+        registry = nbx.load(block=given["block"])
+        target = registry.target(given["device"])
+        if not target.present or target.device is None:
+            raise NbxError(f"{given['device']} is not here: {target.why}")
+    except NbxError as error:
+        _answer(answers, {"error": str(error)})
+        return
+    _answer(answers, {"ready": target.name})
+    for line in sys.stdin:
+        told = json.loads(line)
+        entry = PlanEntry.read(Reader(Path("<standard input>"), told["entry"]))
         try:
-            given = json.loads(setup)
-            registry = nbx.load(block=given["block"])
-            target = registry.target(given["device"])
-            if not target.present or target.device is None:
-                raise NbxError(f"{given['device']} is not here: {target.why}")
+            job = received(registry, entry, target, told["given"])
         except NbxError as error:
-            _answer(answers, {"error": str(error)})
-            return
-        _answer(answers, {"ready": target.name})
-        for line in sys.stdin:
-            path = Path("<standard input>")
-            entry = PlanEntry.read(Reader(path, jsonfile.parse(line.encode(), path)))
-            job = received(registry, entry, target)
-            found = session.finish(registry, job, target, Path(given["file"]), None)
-            _answer(answers, {"tuned" if isinstance(found, Tuned) else "failed": asdict(found)})
+            found: Tuned | session.Failure = session.Failure(entry.kernel, {}, error.code, str(error))
+        else:
+            avoided = [Excluded(**one) for one in told["avoided"]]
+            found = session.finish(
+                registry, job, target, Path(given["file"]), None, avoided, lambda tried: _answer(answers, _tries(tried))
+            )
+        _answer(answers, {"tuned" if isinstance(found, Tuned) else "failed": asdict(found)})
+
+
+def _tries(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {"tries": {name: plain(value) for name, value in settings.items()}}
 
 
 def _answer(stream: IO[str], data: Mapping[str, Any]) -> None:

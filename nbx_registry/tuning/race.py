@@ -5,6 +5,7 @@ Nothing here runs anything: times come from a function, so that what is decided 
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from typing import Final, Literal
 
 Kind = Literal["cold", "warm"]
 Measure = Callable[[int, Kind], float]
-"""Seconds of one run of a candidate, by its number; 0 is the default."""
+"""Seconds of one run of a candidate, by its number; 0 is the default. Infinity where it cannot run any more."""
 
 ROUNDS: Final = 7
 """Times of each candidate, of which the median counts."""
@@ -37,11 +38,16 @@ class Standing:
     Attributes
     ----------
     dropped
-        Whether it was not timed to the end, as too slow.
+        Whether it was not timed to the end, as too slow, or as it could not run.
     """
 
     times: dict[Kind, list[float]] = field(default_factory=lambda: {"cold": [], "warm": []})
     dropped: bool = False
+
+    @property
+    def failed(self) -> bool:
+        """Whether it could not run any more."""
+        return any(math.inf in times for times in self.times.values())
 
     def median(self, kind: Kind) -> float:
         """Return the median of its times."""
@@ -65,10 +71,12 @@ def race(count: int, measure: Measure, kinds: Sequence[Kind], rounds: int = ROUN
         for number in order if turn % 2 == 0 else order[::-1]:
             for kind in kinds:
                 standings[number].times[kind].append(measure(number, kind))
-        best = min(standings[number].median(kinds[0]) for number in live)
+        best = min(standings[number].median(kinds[0]) for number in live if not standings[number].failed)
         for number in live:
             # The default is what all the others are held against.
-            standings[number].dropped = number > 0 and standings[number].median(kinds[0]) > DROPPED * best
+            standings[number].dropped = number > 0 and (
+                standings[number].failed or standings[number].median(kinds[0]) > DROPPED * best
+            )
     return standings
 
 

@@ -14,7 +14,7 @@ from nbx_registry.plan import Plan
 from nbx_registry.target import Target
 from nbx_registry.tuning import store
 from nbx_registry.tuning.jobs import Job, Jobs, of_plan, of_request
-from nbx_registry.tuning.key import Stopwatch, Tuned, tune_key
+from nbx_registry.tuning.key import Excluded, Stopwatch, Tell, Tuned, tune_key
 
 if TYPE_CHECKING:
     from nbx_registry.registry import Registry
@@ -65,6 +65,7 @@ def tune(
     devices: Sequence[str] | None = None,
     kernel: str | None = None,
     out: Path | None = None,
+    apart: bool = False,
     stopwatch: Stopwatch | None = None,
     watch: Watch | None = None,
 ) -> Outcome:
@@ -82,8 +83,12 @@ def tune(
         This one alone.
     out
         A folder, or a file that ends in ``.json``; by default the user's folder of settings.
+    apart
+        Whether another process tunes, where it is not the host that is tuned for, so that a candidate that ends its
+        process, hangs, or leaves the device of no use to it is excluded like any other. It has the plugins that are
+        installed, and no others. Keys that several devices share are always tuned so.
     stopwatch, watch
-        What takes the times, for tests, on one device; who is told of each key.
+        What takes the times, for tests, in this process; who is told of each key.
 
     Raises
     ------
@@ -107,10 +112,11 @@ def tune(
         file = store.file_for(product, out)
         store.check(file, product)
         files[file] = None
-        if len(targets) == 1 or len(jobs.jobs) == 1:
-            results = _alone(registry, jobs.jobs, targets[0], file, stopwatch)
-        else:
+        several = len(targets) > 1 and len(jobs.jobs) > 1
+        if (several or (apart and targets[0].runtime_name != "host")) and all(map(processes.can_send, jobs.jobs)):
             results = processes.shared(registry, jobs.jobs, targets, file)
+        else:
+            results = _alone(registry, jobs.jobs, targets[0], file, stopwatch)
         for result in results:
             found.append(result)
             if watch is not None:
@@ -123,13 +129,21 @@ def tune(
     )
 
 
-def finish(registry: Registry, job: Job, target: Target, file: Path, stopwatch: Stopwatch | None) -> Tuned | Failure:
-    """Tune one key and write it; what stands in the way of that key is a `Failure`."""
+def finish(
+    registry: Registry,
+    job: Job,
+    target: Target,
+    file: Path,
+    stopwatch: Stopwatch | None = None,
+    avoided: Sequence[Excluded] = (),
+    tell: Tell | None = None,
+) -> Tuned | Failure:
+    """Tune one key, as `tune_key` does, and write it; what stands in the way of that key is a `Failure`."""
     try:
-        tuned = tune_key(registry, job, target, stopwatch)
+        tuned = tune_key(registry, job, target, stopwatch, avoided, tell)
+        store.merge(file, tuned.device, [tuned.entry()])
     except NbxError as error:
         return Failure(job.kernel.id, job.key, error.code, str(error))
-    store.merge(file, tuned.device, [tuned.entry()])
     return tuned
 
 
@@ -187,12 +201,17 @@ def present(registry: Registry, names: Sequence[str]) -> list[list[Target]]:
 
 
 def alike(registry: Registry, names: Sequence[str], count: int | None) -> list[str]:
-    """Return handles of so many devices here, of the products of those named; of all for None."""
+    """Return handles of so many devices here, of the products of those named; of all for None.
+
+    Raises `NbxError` where there are fewer.
+    """
     found: list[str] = []
     for targets in present(registry, names):
         first = targets[0]
         live = [target for target in registry.live(first.runtime_name) if target.device is first.device]
         chosen = [*targets, *(target for target in live if target not in targets)]
+        if count is not None and count > len(chosen):
+            raise NbxError(f"{count} devices of {_product(first)} are asked for, and {len(chosen)} here (nbx devices)")
         found += [target.name for target in (chosen if count is None else chosen[:count])]
     return found
 

@@ -7,6 +7,7 @@ and its lock goes with it.
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
@@ -71,9 +72,10 @@ def locked(path: Path) -> Generator[None, None, None]:
         raise FileError(f"{path}: cannot be written: {error.strerror or error}") from error
     try:
         _acquire(descriptor, lock)
-        for unfinished in target.parent.glob(f".{target.name}.*-*"):
+        for other in target.parent.iterdir():
             # Only who holds the lock writes: this is of a process that was killed.
-            unfinished.unlink(missing_ok=True)
+            if re.fullmatch(rf"\.{re.escape(target.name)}\.[0-9]+-[0-9]+", other.name):
+                other.unlink(missing_ok=True)
         yield
     finally:
         # Closing lets the lock go; the file stays, or two processes could hold locks of one name.
@@ -114,7 +116,14 @@ def _known(path: Path, device: str) -> list[Mapping[str, Any]]:
         root.refuse("format", f"is {root.data['format']}; this version writes format {FORMAT}")
     if root.string("device") != device:
         root.refuse("device", f"is {root.data['device']}; settings of {device} go into another file")
-    return [reader.data for reader in root.objects("entries")]
+    found = root.objects("entries")
+    for number, reader in enumerate(found):
+        # What a reader would miss alone must not stand in the way of all others: it is told before anything is written.
+        try:
+            jsonfile.canonical(reader.data)
+        except (ValueError, RecursionError) as error:
+            root.refuse(f"entries[{number}]", f"holds what cannot be written again ({error}); mend or remove it")
+    return [reader.data for reader in found]
 
 
 def _key(entry: Mapping[str, Any]) -> bytes:

@@ -32,8 +32,12 @@ _PERMUTED: Final = 2**24
 _LENGTHS: Final = frozenset({"lens", "seq_lens"})
 """Parameters that count tokens, by which most of the work is decided."""
 
-_SCALARS: Final[Mapping[str, bool | int | float]] = {"bool": True, "int": 3, "float": 1.5}
-"""Python scalars where nobody gave one."""
+_SCALARS: Final[Mapping[str, tuple[bool | int | float, ...]]] = {
+    "bool": (True,),
+    "int": (3, 1, 7),
+    "float": (1.5, -0.75, 2.5),
+}
+"""Python scalars where nobody gave any, by turns from the last parameter on: limits have something between them."""
 
 
 def draw(signature: Signature, given: Mapping[str, Any], number: int) -> list[Any]:
@@ -47,6 +51,7 @@ def draw(signature: Signature, given: Mapping[str, Any], number: int) -> list[An
         Which of the inputs; each has values of its own.
     """
     found: list[Any] = []
+    weak = sum(isinstance(operand, TensorSpec) and operand.weak for operand in signature.tensors)
     for param, operand in zip(signature.op.tensors, signature.tensors, strict=True):
         if operand is None:
             found.append(None)
@@ -56,7 +61,9 @@ def draw(signature: Signature, given: Mapping[str, Any], number: int) -> list[An
             items = [_values(signature, param, spec, number, str(place)) for place, spec in enumerate(operand)]
             found.append(items)
         elif operand.weak:
-            found.append(_SCALARS[operand.dtype.kind])
+            weak -= 1
+            scalars = _SCALARS[operand.dtype.kind]
+            found.append(scalars[weak % len(scalars)])
         else:
             found.append(_values(signature, param, operand, number, ""))
     return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -18,9 +17,10 @@ from nbx_registry.hookspecs import hookimpl
 from nbx_registry.kernel import Kernel
 from nbx_registry.launch import Artifact, BindContext, Launch
 from nbx_registry.space import Space
-from nbx_registry.tuning import tune
+from nbx_registry.tuning import Job, processes, tune
 from nbx_registry.tuning.bench import Bench
 from nbx_registry.tuning.problem import Problem
+from nbx_registry.tuning.session import alike
 
 SPECS = ("float32[63, 127]", "float32[63, 127]")
 ID = "made/add/blocked"
@@ -170,6 +170,25 @@ def test_what_a_candidate_breaks_for_all_is_named(make: Callable[..., nbx.Regist
     assert not (tmp_path / "sim-loopback.json").exists()
 
 
+def test_another_process_tunes_where_that_is_asked_for(
+    make: Callable[..., nbx.Registry], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+
+    def shared(reg: nbx.Registry, jobs: list[Job], targets: list[Any], file: Path) -> list[Any]:
+        told.extend(target.name for target in targets)
+        return []
+
+    monkeypatch.setattr(processes, "shared", shared)
+    reg = make(compiled({}))
+    tune(reg, "add", SPECS, devices=["sim:0"], kernel=ID, out=tmp_path, apart=True)
+    assert told == ["sim:0"]
+    # Another process has no array of this one's.
+    given = np.ones((63, 127), np.float32)
+    (found,) = tune(reg, "add", (given, SPECS[1]), devices=["sim:0"], kernel=ID, out=tmp_path, apart=True).tuned
+    assert (told, found.timed) == (["sim:0"], 3)
+
+
 @pytest.mark.parametrize(
     "specs",
     [
@@ -231,6 +250,7 @@ def bind(context):
         time.sleep(1e-3 if block == 128 else 0)
         kernel.run(memory, *operands)
         print("kernels may print")
+        os.write(1, b"and what they call")
 
     return launch_of(context.signature, run)
 """
@@ -261,23 +281,21 @@ def plan_of(reg: nbx.Registry, *sizes: int) -> nbx.Plan:
 @pytest.mark.skipif(sys.platform == "win32", reason="the path of processes is joined as POSIX does")
 def test_cards_of_one_product_share_the_keys_of_one_file(twins: Path) -> None:
     reg = nbx.load()
-    plan = plan_of(reg, 63, 127, 13, 129)
-    plan.save(twins / "plan.json")
-    program = "from nbx_registry.cli import main; main()"
-    words = ["tune", "--plan", str(twins / "plan.json"), "--device", "sim:0", "-n", "auto", "--json"]
-    ran = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=False)
-    # One key ends its process; all the others are tuned, each once, whichever card did it.
-    assert ran.returncode == 1, ran.stderr
-    found = json.loads(ran.stdout)
-    assert sorted(one["key"]["out.size"] for one in found["tuned"]) == [63, 127, 129]
-    (failed,) = found["failed"]
-    assert (failed["code"], failed["key"]) == ("PROCESS_ENDED", {"out.size": 13})
-    assert "ended with signal 9" in failed["message"]
-    assert {one["proof"]["machine"]["handle"] for one in found["tuned"]} == {"sim:0", "sim:1"}
-    (file,) = found["files"]
-    stored = json.loads(Path(file).read_text())
+    handles = alike(reg, ["sim:0"], None)
+    assert handles == ["sim:0", "sim:1"]
+    found = tune(reg, plan_of(reg, 63, 13, 129), devices=handles)
+    # Each key is tuned once, whichever card did it; one has a candidate that ends its process.
+    assert found.failed == ()
+    assert sorted(one.key["out.size"] for one in found.tuned) == [13, 63, 129]
+    excluded = {one.key["out.size"]: one.excluded for one in found.tuned if one.excluded}
+    assert list(excluded) == [13]
+    assert (excluded[13][0].settings, excluded[13][0].rule) == ({"block": 64}, "unusable")
+    assert "ended with signal 9 at block=64" in excluded[13][0].reason
+    assert {one.machine["handle"] for one in found.tuned} == {"sim:0", "sim:1"}
+    (file,) = found.files
+    stored = json.loads(file.read_text())
     assert stored["device"] == "sim/loopback"
-    assert sorted(entry["key"]["out.size"] for entry in stored["entries"]) == [63, 127, 129]
+    assert sorted(entry["key"]["out.size"] for entry in stored["entries"]) == [13, 63, 129]
     # Entries are of the product: either card takes them.
     again = nbx.load(require="any")
     for handle in ("sim:0", "sim:1"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from collections.abc import Callable, Mapping
@@ -20,6 +21,7 @@ from nbx_registry.launch import BindContext, Launch
 from nbx_registry.space import Space
 from nbx_registry.tuning import Outcome, tune
 from nbx_registry.tuning.key import Stopwatch
+from nbx_registry.tuning.session import alike
 
 SPECS = ("float32[129]", "float32[129]")
 ID = "made/add/blocked"
@@ -193,6 +195,32 @@ def test_what_is_wrong_once_it_was_timed_does_not_win(make: Make, tmp_path: Path
     assert "after it was timed, on input 0" in found.excluded[-1].reason
 
 
+@pytest.mark.parametrize("when", ["while it was timed", "after it was timed"])
+def test_what_cannot_run_any_more_is_excluded(make: Make, tmp_path: Path, when: str) -> None:
+    def bind(context: BindContext) -> Launch:
+        block, count = context.settings["block"], itertools.count(1)
+
+        def run_it(x1: Any, x2: Any, out: Any) -> None:
+            # The first runs are those it is checked on.
+            if block == 64 and next(count) > 3:
+                raise RuntimeError("\x1b[31mout of " + "resources " * 100)
+            np.add(x1, x2, out=out)
+
+        return Launch(function=run_it, args=context.signature.names)
+
+    def stopwatch(settings: Mapping[str, Any], kind: str, measured: Callable[[], float]) -> float:
+        if when.startswith("while"):
+            measured()
+        return TIMES[settings["block"]]
+
+    (found,) = tune(make(bind=bind), "add", SPECS, kernel=ID, out=tmp_path, stopwatch=stopwatch).tuned
+    assert found.settings == {"block": 128}
+    (excluded,) = entries(tmp_path)[0]["proof"]["excluded"]
+    assert (excluded["settings"], excluded["rule"]) == ({"block": 64}, "unusable")
+    assert excluded["reason"].startswith(f"{when}: RuntimeError: \\x1b[31mout of")
+    assert len(excluded["reason"]) < 400
+
+
 def test_real_times_never_make_a_winner_that_is_slower_than_the_default(make: Make, tmp_path: Path) -> None:
     (found,) = tune(make(), "add", SPECS, kernel=ID, out=tmp_path).tuned
     assert found.settings["block"] in (32, 64, 128, 256)
@@ -292,6 +320,11 @@ def rows(context: BindContext) -> Launch:
     return Launch(function=lambda x1, x2, out: np.add(x1, x2, out=out), args=context.signature.names)
 
 
+def test_more_devices_than_are_here_are_refused(make: Make) -> None:
+    with pytest.raises(NbxError, match="2 devices of host/cpu are asked for, and 1 here"):
+        alike(make(), ["cpu"], 2)
+
+
 # What becomes of it ---------------------------------------------------------------------------------------------------
 
 
@@ -388,6 +421,29 @@ def test_an_entry_with_an_unknown_parameter_is_a_named_miss(make: Make, tmp_path
     assert reg.bind("add", x, x, kernel=ID).settings == {"block": 128}
     (miss,) = reg.catalog.settings.misses()
     assert "name 'blok', which is none of that kernel's; did you mean 'block'?" in str(miss)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("[" * 800 + "]" * 800, "block: holds lists in lists, more than 8 deep"),
+        ("1e999", "block: is a number beyond float64"),
+        (r'"\ud800"', "holds characters that no line of text shows"),
+    ],
+    ids=["deep", "infinite", "unprintable"],
+)
+def test_an_entry_whose_values_are_none_is_a_named_miss(make: Make, tmp_path: Path, value: str, said: str) -> None:
+    folder = tmp_path / "config" / "settings"
+    run(make(), folder)
+    file = folder / "host-cpu.json"
+    file.write_text(
+        file.read_text().replace('"settings": {\n    "block": 64\n   }', f'"settings": {{"block": {value}}}')
+    )
+    reg = make()
+    x = np.ones(129, np.float32)
+    assert reg.bind("add", x, x, kernel=ID).settings == {"block": 128}
+    (miss,) = reg.catalog.settings.misses()
+    assert said in str(miss)
 
 
 def test_an_entry_for_a_zero_extent_is_a_named_miss(make: Make, tmp_path: Path) -> None:

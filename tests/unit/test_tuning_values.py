@@ -90,6 +90,13 @@ def test_large_tensors_repeat_a_block() -> None:
     assert (x[0] != x[1]).any()
 
 
+def test_limits_that_nobody_gave_have_something_between_them() -> None:
+    request_ = sign("clip", "float32[1000]", 0.5, 0.5)
+    x, low, high = draw(request_, {}, 0)
+    assert ((x > low) & (x < high)).any()
+    assert draw(sign("clip", "uint8[9]", 1, 1), {}, 0)[1:] == [1, 3]
+
+
 # Parts ----------------------------------------------------------------------------------------------------------------
 
 

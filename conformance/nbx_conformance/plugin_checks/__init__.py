@@ -19,7 +19,8 @@ from nbx_conformance.plugin_checks import (
     waivers,
 )
 from nbx_conformance.plugin_checks.subject import Subject
-from nbx_conformance.trial import LONGEST_REASON, Outcome, shortened
+from nbx_conformance.trial import LONGEST_REASON, Outcome
+from nbx_registry.errors import shortened
 
 if TYPE_CHECKING:
     from nbx_conformance.session import Session
