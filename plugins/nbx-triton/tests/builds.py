@@ -56,12 +56,15 @@ class Pair:
     ----------
     built : int
         Cases built so far.
+    over : bool
+        Whether all its cases were.
     """
 
     def __init__(self, kernel: Kernel, site: Site, seed: int) -> None:
         self.kernel = kernel
         self.site = site
         self.built = 0
+        self.over = False
         self._seed = seed
         self._cases: list[Case] | None = None
 
@@ -72,6 +75,7 @@ class Pair:
             names = Representatives(self.site.registry, self.site.cases, self.site.target).of(self.kernel)
             self._cases = [cases[name] for name in names]
             random.Random(f"{self._seed} {self}").shuffle(self._cases)
+        self.over = not self._cases
         return self._cases.pop() if self._cases else None
 
     def __str__(self) -> str:
@@ -148,18 +152,22 @@ def main() -> int:
     first = in_turn([pair for pair in pairs if pair.kernel.id in new], order)
     rest = in_turn([pair for pair in pairs if pair.kernel.id not in new], order)
     failures, share = 0, 0.8 if rest else 1
-    for failure in itertools.chain(build(first, began + share * asked.seconds), build(rest, began + asked.seconds)):
+    end = began + asked.seconds
+    turns = (first, began + share * asked.seconds), (rest, end), (first, end)
+    for failure in itertools.chain.from_iterable(build(these, until) for these, until in turns):
         failures += 1
         print(failure, flush=True)
     built = sum(pair.built for pair in pairs)
     print(f"triton {triton.__version__}: {built} built in {time.monotonic() - began:.0f} s, {failures} failed")
     for what, those in (("in no bundle", first), ("in a bundle", rest)):
-        left = [pair for pair in those if not pair.built]
-        names = sorted({pair.kernel.id for pair in left} - {pair.kernel.id for pair in those if pair.built})
-        print(
-            f"kernels whose code is {what}: {len(those) - len(left)} of {len(those)} for a device built"
-            + (f"; left out for lack of time altogether: {', '.join(names)}" if names else "")
-        )
+        print(f"kernels whose code is {what}: {sum(p.built > 0 for p in those)} of {len(those)} for a device built")
+        reached = {pair.kernel.id for pair in those if pair.built}
+        left = sorted({pair.kernel.id for pair in those if not pair.over} - reached)
+        if left:
+            print(f"  left out for lack of time, on all devices: {', '.join(left)}")
+        untried = sorted({pair.kernel.id for pair in those if pair.over} - reached - set(left))
+        if untried:
+            print(f"  no case of smoke or full size is for: {', '.join(untried)}")
     print(f"again: --seed {asked.seed}")
     return 3 if failures or not built else 0
 
