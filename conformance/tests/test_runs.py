@@ -71,6 +71,14 @@ def install(site: Path, name: str, module: str) -> None:
     (points / "entry_points.txt").write_text(f"[nbx_registry]\n{name} = {module}\n", "utf-8")
 
 
+# Where whoever runs the tests ignores interrupts, as a shell's background jobs do, the run must not.
+INTERRUPTIBLE = """
+import runpy, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+runpy.run_module("nbx_conformance", run_name="__main__", alter_sys=True)
+"""
+
+
 @pytest.fixture
 def command(tmp_path: Path) -> Command:
     """Give a function that starts the command where a fatal kernel and two equal devices are installed."""
@@ -82,15 +90,13 @@ def command(tmp_path: Path) -> Command:
     def start(*arguments: str, kernel: str = KERNEL, mode: str = "") -> subprocess.Popen[str]:
         paths = [str(site), str(SIMULATION), *filter(None, [os.environ.get("PYTHONPATH")])]
         return subprocess.Popen(
-            [sys.executable, "-m", "nbx_conformance", "run", "--kernel", kernel, "--out", "bundle.json", *arguments],
+            [sys.executable, "-c", INTERRUPTIBLE, "run", "--kernel", kernel, "--out", "bundle.json", *arguments],
             cwd=tmp_path,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "FATAL": mode},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            # Where whoever runs the tests ignores interrupts, as a shell's background jobs do, the run must not.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     return start
