@@ -22,9 +22,11 @@ def emulator() -> Runtime:
     return interpreter.runtime()
 
 
-def describe(array: Any) -> spec.TensorSpec | None:
+def describe(array: Any) -> Any:
     if array is None:
         return None
+    if isinstance(array, tuple):
+        return tuple(describe(item) for item in array)
     if isinstance(array, int | float) and not isinstance(array, np.generic):
         return spec.TensorSpec(dtypes.get("float64" if isinstance(array, float) else "int64"), (), weak=True)
     strides = tuple(stride // array.itemsize for stride in array.strides)
@@ -55,7 +57,8 @@ def run(registry: Registry, emulator: Runtime) -> Callable[..., tuple[np.ndarray
         made = [Guarded(slot.spec) for slot in bound.slots if slot.kind != "input"]
         given = [
             array if isinstance(array, int | float) and not isinstance(array, np.generic) else array.ctypes.data
-            for array in arrays
+            for operand in arrays
+            for array in (operand if isinstance(operand, tuple) else (operand,))
             if array is not None
         ]
         if bound.program is not None:
