@@ -14,6 +14,11 @@ from nbx_registry.program import BoundProgram
 
 if TYPE_CHECKING:
     from nbx_registry.dispatch import Dispatcher
+    from nbx_registry.recording import Recording
+    from nbx_registry.registry import Registry
+
+recordings: dict[Registry, Recording] = {}
+"""What sees bound calls of a registry, while a graph is captured. That it is empty is all that a call looks for."""
 
 
 class Bound:
@@ -21,6 +26,10 @@ class Bound:
 
     Calling it runs the op on its arrays and returns the outputs, which are the same arrays every time. A Bound belongs
     to one thread at a time.
+
+    Workspace is its own, allocated when it is bound: a call allocates nothing, and can be part of a graph that another
+    library captures. Such a graph uses that memory for as long as it is replayed, so that the Bound has to be kept, and
+    not rebound.
 
     Attributes
     ----------
@@ -32,7 +41,7 @@ class Bound:
         The program behind it.
     """
 
-    __slots__ = ("_args", "_call", "_dispatcher", "_registry", "_rest", "_run", "fixed", "out", "program")
+    __slots__ = ("_args", "_call", "_dispatcher", "_rest", "_run", "fixed", "out", "program")
 
     fixed: Fixed
     program: BoundProgram
@@ -48,7 +57,6 @@ class Bound:
         require: str | None,
     ) -> None:
         self._dispatcher = dispatcher
-        self._registry = dispatcher.registry
         # The arrays are kept: the call runs on their addresses.
         self._call, self._args = dispatcher.prepare(tensors, attributes, out, device, kernel, require)
         names = {param.name for param in dispatcher.op.tensors}
@@ -57,9 +65,10 @@ class Bound:
 
     def __call__(self) -> Any:
         """Run; return the outputs."""
-        recording = self._registry.recording
-        if recording is not None:
-            return recording.observe_bound(self)
+        if recordings:
+            recording = recordings.get(self._dispatcher.registry)
+            if recording is not None:
+                return recording.observe_bound(self)
         self._run()
         return self.out
 

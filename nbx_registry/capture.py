@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from nbx_registry.bound import recordings
+from nbx_registry.call import flat
 from nbx_registry.contents import Area, Bytes, area_of
 from nbx_registry.errors import CaptureError, NbxError, SignatureError
 from nbx_registry.graph import Graph
-from nbx_registry.recording import Recorded, Recording, identities
+from nbx_registry.recording import Recorded, Recording, identities, leaves
 from nbx_registry.spec import TensorSpec
 from nbx_registry.streams import stream
 
@@ -31,11 +33,14 @@ def capture(
         raise SignatureError(f"steps={steps!r} is no count of runs; at least one is compared")
     recording = Recording(registry, device)
     with registry.observed(recording):
-        registry.recording = recording
+        recordings[registry] = recording
         try:
             return _Capture(recording, lambda: function(*inputs), inputs).graph(steps)
         finally:
-            registry.recording = None
+            del recordings[registry]
+
+
+_MADE = ", so that no replay would write it; return what ops of this registry made"
 
 
 class _Astray(Exception):
@@ -53,7 +58,8 @@ class _Capture:
         try:
             outputs = recording.first(self._function)
             before = recording.contents.snapshot()
-            self._lie = identities(outputs)
+            self._first = identities(outputs)
+            self._check_made(outputs)
             recording.contents.reset()
             captured = self._captured()
             assert recording.place is not None
@@ -108,13 +114,36 @@ class _Capture:
             ) from error
         return captured.graph
 
+    def _check_made(self, outputs: Any) -> None:
+        """Refuse arrays that the function returns and no call has to do with; its inputs are written from outside."""
+        contents = self._recording.contents
+        given = {area.start for array in flat(self._inputs) if (area := area_of(array)) is not None}
+        for leaf in leaves(outputs):
+            try:
+                area = area_of(leaf)
+            except SignatureError:
+                continue
+            if area is not None and area.start not in given and not contents.touches(area):
+                raise CaptureError(
+                    f"the function returns an array ({area.spec}) that no recorded call read or made{_MADE}",
+                    code="MOVED",
+                )
+
     def _same_result(self, result: Any) -> None:
-        if identities(result) != self._lie:
-            raise CaptureError(
-                "the function returns an array that lies elsewhere each time: no recorded call made it, so that no "
-                "replay would write it; return what ops of this registry made",
-                code="MOVED",
-            )
+        found = identities(result)
+        if found == self._first:
+            return
+        for then, now in zip(self._first, found, strict=False):
+            if then != now and then[0] == now[0] == "scalar":
+                raise CaptureError(
+                    f"the function returned {then[-1]} the first time and returns {now[-1]} now: a graph returns what "
+                    "it returned the first time, of which calls write the arrays alone; return a tensor",
+                    code="CHANGED",
+                )
+        raise CaptureError(
+            f"the function returns an array that lies elsewhere each time: no recorded call made it{_MADE}",
+            code="MOVED",
+        )
 
     # Proving.
 
@@ -130,23 +159,37 @@ class _Capture:
             self._round(graph, "on other contents", 1, varied)
 
     def _round(self, graph: Graph, words: str, steps: int, varied: Sequence[Area]) -> None:
-        contents, recording = self._recording.contents, self._recording
+        contents = self._recording.contents
         contents.restore()
         held = contents.change(varied)
         try:
-            for step in range(steps):
-                recording.again(self._function, _again_in_range(recording) if step else _again)
-            expected = contents.snapshot()
-            contents.reset()
-            try:
-                for _ in range(steps):
-                    graph.replay()
-                found = contents.snapshot()
-            except NbxError as error:
-                raise CaptureError(f"the graph does not replay {words}: {error}") from error
+            # On other contents the replay is first: what the function writes beside its calls is then from before.
+            if varied:
+                found = self._replayed(graph, words, steps)
+                contents.reset()
+                expected = self._run(steps)
+            else:
+                expected = self._run(steps)
+                contents.reset()
+                found = self._replayed(graph, words, steps)
         finally:
             contents.undo(held)
         self._compare(words, expected, found)
+
+    def _run(self, steps: int) -> Sequence[tuple[int, Bytes]]:
+        recording = self._recording
+        for step in range(steps):
+            act = _again_in_range(recording) if step else _again
+            self._same_result(recording.again(self._function, act))
+        return recording.contents.snapshot()
+
+    def _replayed(self, graph: Graph, words: str, steps: int) -> Sequence[tuple[int, Bytes]]:
+        try:
+            for _ in range(steps):
+                graph.replay()
+            return self._recording.contents.snapshot()
+        except NbxError as error:
+            raise CaptureError(f"the graph does not replay {words}: {error}") from error
 
     def _compare(self, words: str, expected: Sequence[tuple[int, Bytes]], found: Sequence[tuple[int, Bytes]]) -> None:
         guilty: tuple[int, int, str] | None = None
@@ -180,7 +223,7 @@ class _Capture:
     def _varied(self) -> list[Area]:
         """Return the floating arrays that may be given other contents: those named, else small ones on a device."""
         recording = self._recording
-        arrays = list(self._inputs)
+        arrays = flat(self._inputs)
         limit = None
         if not arrays and recording.runtime.operands == "address":
             # On the host memory may be mapped from a file, of which no library tells that it cannot be written.

@@ -41,16 +41,17 @@ class Area:
 
 
 def area_of(array: Any) -> Area | None:
-    """Return the memory of an array of any library; None for what is none, and for one without elements."""
+    """Return the memory of an array of any library; None for what is none, or has no elements, and for scalars."""
     adapter = None if array is None else interop.adapter(array)
     if adapter is None:
         return None
-    spec = adapter.spec(array)
-    if not spec.size:
+    spec, address = adapter.spec(array), adapter.address(array)
+    # NumPy's own scalars are values: they have no address.
+    if not spec.size or not address:
         return None
     packed = spec.dtype.packed and adapter.name == "nbx"
     nbytes = spec.dtype.nbytes(spec.extent) if packed else spec.extent * spec.dtype.itemsize
-    return Area(adapter.address(array), nbytes, spec, packed, adapter.writable(array))
+    return Area(address, nbytes, spec, packed, adapter.writable(array))
 
 
 class Contents:
@@ -92,6 +93,10 @@ class Contents:
     def writes(self, area: Area) -> bool:
         """Return whether some of an area is written."""
         return self._known.missing(area.start, area.end) != [(area.start, area.end)]
+
+    def touches(self, area: Area) -> bool:
+        """Return whether some of an area is read or written."""
+        return self.writes(area) or self._touched.missing(area.start, area.end) != [(area.start, area.end)]
 
     @property
     def lasting(self) -> bool:
@@ -176,13 +181,15 @@ def _other(area: Area, data: Bytes) -> Bytes:
 
 
 def _changed(area: Area, data: Bytes) -> Bytes:
-    """Return the same elements in reverse; halved where that is the same."""
+    """Return the same elements in reverse; where that is the same, halved; where they are zeros, ones."""
     found = data.copy()
     elements, before = area.elements(found), area.elements(data)
     elements[...] = np.flip(before)
     if np.array_equal(found, data) and not area.packed:
         wide = np.complex128 if area.spec.dtype.kind == "complex" else np.float64
         elements[...] = (before.astype(wide) * 0.5).astype(elements.dtype)
+    if np.array_equal(found, data):
+        elements[...] = 0x11 if area.packed else 1
     return found
 
 

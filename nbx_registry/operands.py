@@ -149,6 +149,8 @@ class GeneralCall:
         # Addresses stay as they are, so of the guards only those on values are asked again.
         guards = [guard for guard in self._guards if guard.reads_values]
         advance, stream, program = self._shape.counter.advance, self._stream, self.bound.program
+        if self._asks and self.bound.workspace:
+            check_capture(self.bound, stream(), allocates=True)
         workspace = self.bound.allocate_workspace(stream()) if program is not None else []
         complete = self.bound.operands(operands, workspace) if program is not None else operands
         pin = getattr(program, "fixed", None)

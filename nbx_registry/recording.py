@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+
 from nbx_registry import interop
 from nbx_registry.call import Call, Fixed, flat
 from nbx_registry.contents import Area, Contents, area_of
@@ -22,6 +24,11 @@ if TYPE_CHECKING:
 
 Identity = tuple[object, ...]
 """What must be the same about an operand each time: where an array lies, what a scalar is."""
+
+NUMBER: type = np.generic
+"""NumPy's own scalars, which are read when a call is made."""
+VALUES: tuple[type, ...] = (bool, int, float, complex, str, NUMBER)
+"""Types of which the text tells one value from another."""
 
 
 @dataclass(eq=False, slots=True)
@@ -238,24 +245,40 @@ def _identity(array: Any) -> Identity:
     area = area_of(array)
     if area is not None:
         return ("array", area.start)
-    if array is not None and interop.adapter(array) is not None:
+    if array is not None and not isinstance(array, NUMBER) and interop.adapter(array) is not None:
         return ("array", 0)
-    # The text tells -0.0 from 0.0, and NaN is itself.
-    return ("scalar", type(array).__name__, repr(array))
+    return scalar_identity(array)
+
+
+def scalar_identity(value: object) -> Identity:
+    """Return what tells a value from others: its text tells -0.0 from 0.0, and NaN is itself."""
+    return ("scalar", type(value).__name__, repr(value))
+
+
+def leaves(result: Any) -> list[Any]:
+    """Return what a function returns one by one: what is in lists, tuples and dictionaries too."""
+    if isinstance(result, dict):
+        return leaves(list(cast("dict[Any, Any]", result).values()))
+    if isinstance(result, (list, tuple)):
+        return [found for item in cast("Sequence[Any]", result) for found in leaves(item)]
+    return [result]
 
 
 def identities(result: Any) -> list[Identity]:
-    """Return where the arrays of what a function returns lie, those in lists, tuples and dictionaries too."""
-    if isinstance(result, dict):
-        return identities(list(cast("dict[Any, Any]", result).values()))
-    if isinstance(result, (list, tuple)):
-        return [found for item in cast("Sequence[Any]", result) for found in identities(item)]
-    try:
-        area = area_of(result)
-    except SignatureError:
-        # An array that no kernel could be given: the function's own.
-        return []
-    return [] if area is None else [("array", area.start)]
+    """Return where the arrays of what a function returns lie, and what its numbers and strings are."""
+    found: list[Identity] = []
+    for leaf in leaves(result):
+        if isinstance(leaf, VALUES):
+            found.append(scalar_identity(leaf))
+            continue
+        try:
+            area = area_of(leaf)
+        except SignatureError:
+            # An array that no kernel could be given: the function's own.
+            continue
+        if area is not None:
+            found.append(("array", area.start))
+    return found
 
 
 def _several(result: Any, program: BoundProgram) -> Sequence[Any]:

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from nbx_registry.price import Price
     from nbx_registry.program import BoundProgram
     from nbx_registry.programs import Programs
-    from nbx_registry.recording import Recording
     from nbx_registry.runtime import LiveDevice, Runtime
     from nbx_registry.selection import Selector
     from nbx_registry.signature import Signature
@@ -97,14 +96,11 @@ class Registry:
         What ran: ``reg.ran()``.
     observer : Observer or None
         Sees every call while a profile or recording is on.
-    recording : Recording or None
-        Sees what runs through `bind` too, while a graph is captured.
     """
 
     def __init__(self, catalog: Catalog, require: str = "checked") -> None:
         self.catalog = catalog
         self.observer: Observer | None = None
-        self.recording: Recording | None = None
         self.default_require = require
         self._dispatchers: dict[str, Dispatcher] = {}
         self._prepare: dict[str, Callable[..., tuple[Call, tuple[Any, ...]]]] = {}
