@@ -263,7 +263,8 @@ class Plan:
     block_columns: int
 
 
-def _plan(ctx: BindContext, vectors: int, warps: int) -> Plan:
+def _plan(ctx: BindContext, vectors: int, warps: int, along: bool) -> Plan:
+    """Return the tile of a program; ``along`` has it long along the elements of a row, wherever these lie."""
     (x,) = ctx.signature.tensors
     (out,) = ctx.signature.outputs
     gone = list(reduced_axes(ctx.signature.attributes["axis"], x.rank))
@@ -281,7 +282,7 @@ def _plan(ctx: BindContext, vectors: int, warps: int) -> Plan:
     rows, length = out.size, x.size // out.size
     state = _state(ctx.signature.op.name, x.dtype)
     size = warps * THREADS_PER_WARP * min(vectors * VECTOR_BYTES // x.dtype.itemsize, STATE_BYTES // state)
-    if (abs(strides[-1]) or NARROW) <= (abs(row_strides[-1]) or NARROW):
+    if along or (abs(strides[-1]) or NARROW) <= (abs(row_strides[-1]) or NARROW):
         # From the row's length alone: its bits do not depend on how many rows there are.
         block_columns = min(size, triton.next_power_of_2(max(length, 1)))
         block_rows = size // block_columns
@@ -326,14 +327,14 @@ def _count(op: str, dtype: DType, length: int) -> Argument:
     return Scalar(float(length), "float32" if dtype.floating and dtype.bits < 64 else "float64")
 
 
-def _bind(ctx: BindContext, vectors: int, warps: int, most: int | None) -> Sequence[Launch]:
+def _bind(ctx: BindContext, vectors: int, warps: int, most: int | None, along: bool = False) -> Sequence[Launch]:
     """Bind a reduction; ``most`` is how many programs a row is shared out among at most, None to share out nothing."""
     (x,) = ctx.signature.tensors
     (out,) = ctx.signature.outputs
     if out.size == 0:
         return ()
     op = ctx.signature.op.name
-    plan = _plan(ctx, vectors, warps)
+    plan = _plan(ctx, vectors, warps, along)
     options = Options(num_warps=warps, num_stages=1, enable_fp_fusion=False)
     per_split = plan.block_columns * triton.cdiv(max(plan.length, 1), plan.block_columns * (most or 1))
     splits = max(1, triton.cdiv(plan.length, per_split))
@@ -397,7 +398,7 @@ def _bind(ctx: BindContext, vectors: int, warps: int, most: int | None) -> Seque
 
 def bind_rows(ctx: BindContext) -> Sequence[Launch]:
     """Bind a reduction with one program or less a row, of the same size whatever the number of rows."""
-    return _bind(ctx, 4, 4, None)
+    return _bind(ctx, 4, 4, None, along=True)
 
 
 def bind_columns(ctx: BindContext) -> Sequence[Launch]:

@@ -110,3 +110,11 @@ def test_a_rows_bits_do_not_depend_on_how_many_there_are(run: Callable, rng: np.
     (together,) = run(f"nbx-triton/{op}/rows", x, axis=1)
     alone = [run(f"nbx-triton/{op}/rows", x[i : i + 1], axis=1)[0][0] for i in range(9)]
     assert together.tolist() == [float(value) for value in alone]
+
+
+@pytest.mark.parametrize("op", ["prod", "mean"])
+def test_of_rows_that_lie_across_memory_neither(run: Callable, rng: np.random.Generator, op: str) -> None:
+    x = rng.uniform(0.9, 1.1, (3000, 33, 1)).astype(np.float32).transpose(1, 0, 2)
+    (many,) = run(f"nbx-triton/{op}/rows", x, axis=(1, 2))
+    (few,) = run(f"nbx-triton/{op}/rows", x[:2], axis=(1, 2))
+    assert many[:2].tobytes() == few.tobytes()
