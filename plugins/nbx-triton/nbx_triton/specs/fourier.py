@@ -1,0 +1,46 @@
+"""Specs of Fourier transforms of real signals, and of their tables. Any strides."""
+
+from __future__ import annotations
+
+from nbx_triton.specs.common import kernel
+
+_KEY = ("x.shape", "x.strides")
+_POWERS = f"N in {tuple(2**bits for bits in range(4, 15))}"
+
+KERNELS = (
+    *(
+        kernel(
+            f"{op}@1",
+            "tables",
+            f"circle:bind_{op}",
+            key=("n",),
+            doc="One program writes 1024 entries of both tables, each from a part of the circle reduced in integers.",
+        )
+        for op in ("rfft_basis", "irfft_basis")
+    ),
+    *(
+        kernel(
+            f"{op}@1",
+            "butterflies",
+            f"butterflies:bind_{op}",
+            when=(_POWERS,),
+            key=(*_KEY, *more),
+            batch_invariant=True,
+            defaults={"warps": 4},
+            settings="nbx_triton.kernels.butterflies:SETTINGS",
+            preference=1,
+            doc="One program transforms rows of 8192 numbers in all, butterflies of 2 to 8 in registers.",
+        )
+        for op, more in (("rfft", ()), ("irfft", ("n",)))
+    ),
+    *(
+        kernel(
+            f"{op}@1",
+            "products",
+            f"fourier:bind_{op}",
+            key=(*_KEY, *more),
+            doc="One program computes a tile of sums over half of the length, with cosines and sines of its own.",
+        )
+        for op, more in (("rfft", ()), ("irfft", ("n",)))
+    ),
+)
