@@ -13,6 +13,9 @@ from nbx_registry.spec import TensorSpec
 
 BANDWIDTH = "memory.bandwidth_bytes_per_s"
 
+CACHES = ("last_level_cache.bytes", "l2.bytes")
+"""What may hold operands from one run to the next; where a device has both, both do."""
+
 
 @dataclass(frozen=True)
 class Price:

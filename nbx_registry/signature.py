@@ -187,6 +187,16 @@ class Name(NamedTuple):
     field: str = ""
 
 
+def results_of(signature: Signature) -> dict[str, TensorSpec]:
+    """Return the specs of the outputs, then of the parameters written in place, by name."""
+    op = signature.op
+    found = dict(zip((output.name for output in op.outputs), signature.outputs, strict=True))
+    for param, spec in zip(op.tensors, signature.tensors, strict=True):
+        if param.mutable and isinstance(spec, TensorSpec):
+            found[param.name] = spec
+    return found
+
+
 def names_of(schema: Schema, where: Mapping[str, object]) -> dict[str, Name]:
     """Return what each name means that an expression over an op may use.
 

@@ -15,6 +15,7 @@ from nbx_conformance.tiled import Tiled
 from nbx_registry import dtypes
 from nbx_registry.errors import SignatureError
 from nbx_registry.op import Op, Signature
+from nbx_registry.signature import results_of
 from nbx_registry.spec import TensorSpec, weak_spec
 
 if TYPE_CHECKING:
@@ -101,12 +102,7 @@ class Problem:
     @cached_property
     def results(self) -> dict[str, TensorSpec]:
         """Specs of the outputs, then of the parameters written in place."""
-        signature = self.signature
-        found = dict(zip((output.name for output in self.op.outputs), signature.outputs, strict=True))
-        for param, spec in zip(self.op.tensors, signature.tensors, strict=True):
-            if param.mutable and isinstance(spec, TensorSpec):
-                found[param.name] = spec
-        return found
+        return results_of(self.signature)
 
     def copied_bits(self, repetition: int) -> dict[str, Array] | None:
         """Return the outputs as unsigned words, for an op that copies elements of any dtype; None for any other.

@@ -8,10 +8,7 @@ from typing import Final
 from nbx_registry.cost import Cost
 from nbx_registry.device import Device
 from nbx_registry.errors import MissingFact
-from nbx_registry.price import BANDWIDTH, peak
-
-CACHES: Final = ("last_level_cache.bytes", "l2.bytes")
-"""What may hold operands from one run to the next; where a device has both, both do."""
+from nbx_registry.price import BANDWIDTH, CACHES, peak
 
 STATED: Final = 0.9
 """Share of the time by a stated bandwidth that is taken to be the least: data sheets round."""

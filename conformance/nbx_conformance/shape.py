@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
-from nbx_conformance.compare import QUANTILES
+from nbx_registry.compare import QUANTILES
 
 Data = Mapping[str, Any]
 

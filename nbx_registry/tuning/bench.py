@@ -12,14 +12,11 @@ import numpy as np
 from nbx_registry.device import Device
 from nbx_registry.interop.memory import array_at
 from nbx_registry.interop.packed import elements_per_byte, pack, unpack
+from nbx_registry.price import CACHES
 from nbx_registry.program import BoundProgram
 from nbx_registry.runtime import Buffer, LiveDevice, Runtime
 from nbx_registry.spec import TensorSpec
-from nbx_registry.tuning.compare import Array
-from nbx_registry.tuning.problem import Problem
-
-CACHES: Final = ("last_level_cache.bytes", "l2.bytes")
-"""Facts that say what may hold operands from one run to the next; where a device has both, both do."""
+from nbx_registry.tuning.problem import Array, Problem
 
 SPAN: Final = 5
 """How many times the caches the sets hold that a cold time is taken on."""

@@ -18,9 +18,8 @@ from nbx_registry.program import BoundProgram
 from nbx_registry.target import Target
 from nbx_registry.tuning import race
 from nbx_registry.tuning.bench import Bench, Run, machine
-from nbx_registry.tuning.compare import Array, Comparison
 from nbx_registry.tuning.jobs import Job, plain, shown
-from nbx_registry.tuning.problem import Problem
+from nbx_registry.tuning.problem import Array, Judgement, Problem
 from nbx_registry.tuning.race import Kind
 
 if TYPE_CHECKING:
@@ -153,7 +152,7 @@ class _Runner:
     settings: Mapping[str, Any]
     bound: BoundProgram
     run: Run
-    worst: Comparison
+    worst: Judgement
     launches: int = 0
     """In a window; 0 where it was not timed yet."""
     failed: bool = False
@@ -180,7 +179,7 @@ class _Trial:
         self.device, self.live = device, live
         self.problem = Problem(self.job.signature, self.job.given, device)
         self.bench = Bench(self.problem, runtime, live, device)
-        self.right: dict[int, tuple[Mapping[str, Array], Comparison]] = {}
+        self.right: dict[int, tuple[Mapping[str, Array], Judgement]] = {}
         self.most_launches = 1
 
     def run(self) -> Tuned:
@@ -281,7 +280,7 @@ class _Trial:
         bound = self._bind(self.target.name, settings)
         if bound.program is None:
             raise NbxError(f"{self.job} launches nothing, and so has nothing to tune")
-        worst = Comparison()
+        worst = Judgement()
         for number in range(self.problem.count):
             found = self._judge(bound, number)
             if found.wrong:
@@ -289,7 +288,7 @@ class _Trial:
             worst = max(worst, found, key=lambda one: (one.share, one.bound))
         return _Runner(settings, bound, self.bench.runner(bound), worst)
 
-    def _judge(self, bound: BoundProgram, number: int) -> Comparison:
+    def _judge(self, bound: BoundProgram, number: int) -> Judgement:
         results = self.bench.results(bound, number)
         known = self.right.get(number)
         # What has the very bits of a result that the oracle found right is right.

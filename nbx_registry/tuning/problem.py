@@ -13,18 +13,40 @@ from typing import Any, Final, cast
 
 import numpy as np
 
+from nbx_registry.compare import allowed, compare, tightened
 from nbx_registry.device import Device
 from nbx_registry.errors import NbxError
-from nbx_registry.signature import Operand, Signature
+from nbx_registry.signature import Operand, Signature, results_of
 from nbx_registry.spec import TensorSpec
-from nbx_registry.tuning.compare import Array, Comparison, compare
-from nbx_registry.tuning.values import NUMBER, draw
+from nbx_registry.tuning.values import NUMBER, Array, draw
 
 MOST_FLOPS: Final = 4 * 10**10
 """Operations of the op above which the oracle is asked for parts."""
 
 MOST_ELEMENTS: Final = 2**25
 """Elements of all operands above which it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What the oracle says of results.
+
+    Attributes
+    ----------
+    wrong
+        What is wrong, in words; empty where nothing is.
+    deviation, bound
+        The error that takes the largest share of what is allowed, and what is allowed there.
+    """
+
+    wrong: str = ""
+    deviation: float = 0.0
+    bound: float = 0.0
+
+    @property
+    def share(self) -> float:
+        """How much of what is allowed the error takes."""
+        return self.deviation / self.bound if self.bound else 0.0
 
 
 @dataclass(frozen=True)
@@ -52,7 +74,7 @@ class Problem:
         self.signature = signature
         self.given = given
         self.count = NUMBER
-        self._share = tightened(signature, device)
+        self._share = tightened(signature.op, device)
         self._inputs: dict[int, list[Any]] = {}
         self._truths: dict[int, list[_Truth]] = {}
 
@@ -65,18 +87,13 @@ class Problem:
     @cached_property
     def results(self) -> dict[str, TensorSpec]:
         """Specs of the outputs, then of the parameters written in place."""
-        op = self.signature.op
-        found = dict(zip((output.name for output in op.outputs), self.signature.outputs, strict=True))
-        for param, spec in zip(op.tensors, self.signature.tensors, strict=True):
-            if param.mutable and isinstance(spec, TensorSpec):
-                found[param.name] = spec
-        return found
+        return results_of(self.signature)
 
-    def judge(self, number: int, results: Mapping[str, Array]) -> Comparison:
+    def judge(self, number: int, results: Mapping[str, Array]) -> Judgement:
         """Compare results on an input with the oracle's: the first that is wrong, or the one nearest to being so."""
         op = self.signature.op
         outputs = {output.name for output in op.outputs}
-        worst = Comparison()
+        worst = Judgement()
         for truth in self._truth(number):
             for (name, spec), reference, bound in zip(self.results.items(), truth.reference, truth.bound, strict=True):
                 values = results[name] if truth.first is None else results[name][truth.first : truth.stop]
@@ -84,8 +101,8 @@ class Problem:
                 found = compare(name, values, reference, bound, spec.dtype, signs=signs)
                 if found.wrong:
                     where = f" (from index {truth.first})" if truth.first else ""
-                    return Comparison(found.wrong + where)
-                worst = max(worst, found, key=lambda one: one.share)
+                    return Judgement(found.wrong + where)
+                worst = max(worst, Judgement("", *found.closest), key=lambda one: one.share)
         return worst
 
     def _truth(self, number: int) -> list[_Truth]:
@@ -102,12 +119,11 @@ class Problem:
             with np.errstate(all="ignore"):
                 reference = signature.op.run_oracle(signature, operands)
                 bounds = signature.op.bound(signature, operands, reference)
-            specs = self.results.values()
-            allowed = [self._tightened(bound, spec) for bound, spec in zip(bounds, specs, strict=True)]
-            yield _Truth(first, stop, reference, allowed)
-
-    def _tightened(self, bound: Array, spec: TensorSpec) -> Array:
-        return bound if self._share == 1 or not spec.dtype.floating else bound * self._share
+            kept = [
+                allowed(bound, self._share, values, spec.dtype)
+                for bound, values, spec in zip(bounds, reference, self.results.values(), strict=True)
+            ]
+            yield _Truth(first, stop, reference, kept)
 
     @cached_property
     def _cut(self) -> tuple[int, ...]:
@@ -131,14 +147,6 @@ class Problem:
             # One index alone is more than was to be asked for: the ends are all.
             starts = sorted({0, extent - rows})
         return [(start, start + rows) for start in starts]
-
-
-def tightened(signature: Signature, device: Device | None) -> float:
-    """Return which share of an op's bound a device file leaves: ``tolerance.matmul``, ``sdm.tolerance.wy_solve``."""
-    op = signature.op
-    name = op.name.removeprefix(f"{op.namespace}::")
-    fact = f"{op.namespace}.tolerance.{name}" if op.namespace else f"tolerance.{name}"
-    return float(device.fact(fact)) if device is not None and fact in device.facts else 1.0
 
 
 def cut(

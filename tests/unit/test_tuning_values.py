@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,6 @@ import pytest
 from running import OPS, sign
 
 from nbx_registry.tuning import problem
-from nbx_registry.tuning.compare import compare
 from nbx_registry.tuning.problem import Problem
 from nbx_registry.tuning.values import NUMBER, draw
 
@@ -158,44 +158,29 @@ def test_what_is_wrong_at_the_ends_is_seen_in_parts(small: None) -> None:
         assert "elements wrong" in found.judge(0, {"out": wrong}).wrong
 
 
-# Comparison -----------------------------------------------------------------------------------------------------------
+# Judgement ------------------------------------------------------------------------------------------------------------
 
 
-def judged(dtype: str, output: list[float], reference: list[float], bound: float = 0.0, signs: bool = True) -> str:
-    kind = sign("sqrt", f"{dtype}[1]").outputs[0].dtype if dtype.startswith(("float", "bf")) else None
-    assert kind is not None
-    with np.errstate(over="ignore"):
-        values = np.array(output).astype(kind.numpy)
-    allowed = np.full(len(reference), bound)
-    return compare("out", values, np.array(reference), allowed, kind, signs=signs).wrong
+def test_what_is_nearest_to_its_bound_is_told() -> None:
+    request_ = sign("add", "float16[63]", "float16[63]")
+    found = Problem(request_, {})
+    x1, x2 = found.inputs(0)
+    judged = found.judge(0, {"out": x1 + x2})
+    assert judged.wrong == ""
+    assert 0 < judged.deviation <= judged.bound
+    assert judged.share == judged.deviation / judged.bound
 
 
-@pytest.mark.parametrize(
-    ("output", "reference", "bound", "right"),
-    [
-        ([1.0], [1.0], 0.0, True),
-        ([1.5], [1.0], 0.25, False),
-        ([1.25], [1.0], 0.25, True),
-        ([np.nan], [1.0], 1e9, False),
-        ([np.nan], [np.nan], 0.0, True),
-        ([1.0], [np.nan], 1e9, False),
-        ([np.inf], [np.inf], 0.0, True),
-        ([-np.inf], [np.inf], 0.0, False),
-        ([np.inf], [1e6], 0.0, True),
-        ([65504.0], [1e6], 0.0, False),
-        ([np.inf], [65500.0], 16.0, False),
-        ([np.inf], [65510.0], 16.0, True),
-        ([-0.0], [0.0], 0.0, False),
-    ],
-)
-def test_special_values_follow_their_rules(
-    output: list[float], reference: list[float], bound: float, right: bool
-) -> None:
-    assert (judged("float16", output, reference, bound) == "") is right
-
-
-def test_the_sign_of_a_zero_counts_where_the_contract_says_so() -> None:
-    assert judged("float16", [-0.0], [0.0], signs=False) == ""
+def test_a_device_file_tightens_a_bound_never_below_what_rounding_takes() -> None:
+    request_ = sign("matmul", "float32[9, 300]", "float32[300, 7]")
+    device: Any = SimpleNamespace(facts={"tolerance.matmul": None}, fact=lambda name: 1e-9)
+    found, untouched = Problem(request_, {}, device), Problem(request_, {})
+    x1, x2 = (values.astype(np.float64) for values in found.inputs(0))
+    rounded = (x1 @ x2).astype(np.float32)
+    assert found.judge(0, {"out": rounded}).wrong == ""
+    beside = np.nextafter(rounded, np.float32(np.inf))
+    assert "elements wrong" in found.judge(0, {"out": beside}).wrong
+    assert untouched.judge(0, {"out": beside}).wrong == ""
 
 
 def test_a_kernel_of_every_op_is_judged_by_its_own_bound() -> None:

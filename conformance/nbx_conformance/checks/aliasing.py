@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from nbx_conformance import public
 from nbx_conformance.checks.judge import bounds_of
-from nbx_conformance.compare import compare
 from nbx_conformance.trial import Outcome, Trial, message
+from nbx_registry.compare import compare
 from nbx_registry.errors import Refused, SignatureError
 from nbx_registry.spec import TensorSpec
 

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from nbx_conformance.bench import Array, Execution
-from nbx_conformance.compare import Comparison, Profile, compare
 from nbx_conformance.trial import Trial
-from nbx_registry import dtypes
-from nbx_registry.device import Device
-from nbx_registry.dtypes import DType
-from nbx_registry.op import Op
-from nbx_registry.rounding import float_format
+from nbx_registry.compare import Comparison, Profile, allowed, compare, tightened
 
 
 @dataclass(frozen=True)
@@ -68,35 +61,15 @@ def profile_of(trial: Trial) -> Profile:
 def bounds_of(trial: Trial, repetition: int) -> dict[str, Array]:
     """Return the largest error allowed, by element, of each result.
 
-    It is the contract's. A device file may tighten it, never below half a unit in the last place, which rounding once
-    takes; a waiver may let an error be a number of times that.
+    It is the contract's, as far as the device file leaves it; a waiver may let an error be a number of times that.
     """
     problem = trial.problem
-    bounds = {name: trial.looser * bound for name, bound in problem.bounds(repetition).items()}
     share = tightened(problem.op, trial.site.target.device)
-    if share == 1:
-        return bounds
     reference = problem.reference(repetition)
-    found: dict[str, Array] = {}
-    for name, bound in bounds.items():
-        least = trial.looser * _half_ulp(problem.results[name].dtype, reference[name])
-        found[name] = np.minimum(bound, np.maximum(share * bound, least))
-    return found
-
-
-def tightened(op: Op, device: Device | None) -> float:
-    """Return which share of an op's bound a device file leaves: ``tolerance.matmul``, ``sdm.tolerance.wy_solve``."""
-    name = op.name.removeprefix(f"{op.namespace}::")
-    fact = f"{op.namespace}.tolerance.{name}" if op.namespace else f"tolerance.{name}"
-    return device.fact(fact) if device is not None and fact in device.facts else 1
-
-
-def _half_ulp(dtype: DType, reference: Array) -> Array:
-    if dtype.kind not in ("float", "complex"):
-        return np.zeros(np.shape(reference))
-    form = float_format(dtypes.get(f"float{dtype.bits // 2}") if dtype.kind == "complex" else dtype)
-    size = np.abs(reference)
-    return form.spacing(np.minimum(np.where(np.isfinite(size), size, 0.0), form.largest)) / 2
+    return {
+        name: trial.looser * allowed(bound, share, reference[name], problem.results[name].dtype)
+        for name, bound in problem.bounds(repetition).items()
+    }
 
 
 def _judge(trial: Trial, execution: Execution, repetition: int) -> Judgement:

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nbx_conformance.compare import Comparison, compare
 from nbx_registry import dtypes
+from nbx_registry.compare import Comparison, compare
 
 INF, NAN = float("inf"), float("nan")
 
@@ -97,3 +97,14 @@ def test_complex_numbers_are_compared_by_their_parts() -> None:
     output = np.array([1 + 2j], np.complex64)
     assert compare("out", output, np.array([1 + 2.5j]), np.array([0.4]), kind).numbers
     assert not compare("out", output, np.array([1 + 2.5j]), np.array([0.6]), kind).numbers
+
+
+def test_the_closest_is_the_error_that_takes_most_of_what_is_allowed() -> None:
+    kind = dtypes.get("float32")
+    output, reference = np.array([1.5, 2.25, 0.0], np.float32), np.array([1.0, 2.0, 0.0])
+    found = compare("out", output, reference, np.array([1.0, 0.25, 0.0]), kind)
+    assert found.closest == (0.25, 0.25)
+    assert compare("out", output, output.astype(np.float64), np.ones(3), kind).closest == (0.0, 0.0)
+    # Beside special values, and of what has no elements.
+    assert judged([NAN, 1.5], [NAN, 1.0], 1.0).closest == (0.5, 1.0)
+    assert judged([], []).closest == (0.0, 0.0)

@@ -1,4 +1,7 @@
-"""Comparison of an output with its reference: finite values against a bound, special ones by rule, and a profile."""
+"""Comparison of an output with its reference: finite values against a bound, special ones by rule, and a profile.
+
+The bound is the contract's, which a device's file may tighten: `tightened`, `allowed`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,9 @@ from typing import Any, Final
 import numpy as np
 
 from nbx_registry import dtypes
+from nbx_registry.device import Device
 from nbx_registry.dtypes import DType
+from nbx_registry.op import Op
 from nbx_registry.rounding import FloatFormat, float_format
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -62,11 +67,50 @@ class Comparison:
     has_special: bool
     """Whether the reference has values that the rules for special ones decide."""
     measure: Callable[[], Profile]
+    measure_closest: Callable[[], tuple[float, float]] = lambda: (0.0, 0.0)
+
+    @property
+    def wrong(self) -> str:
+        """Whatever is wrong."""
+        return self.numbers or self.special
+
+    @cached_property
+    def closest(self) -> tuple[float, float]:
+        """The error that takes the largest share of what is allowed, and what is allowed there; zeros for no error.
+
+        Measured when it is asked for, which takes a fraction of what `profile` takes.
+        """
+        return self.measure_closest()
 
     @cached_property
     def profile(self) -> Profile:
         """How far the output is from its reference; measured when it is asked for."""
         return self.measure()
+
+
+def tightened(op: Op, device: Device | None) -> float:
+    """Return which share of an op's bound a device file leaves: ``tolerance.matmul``, ``sdm.tolerance.wy_solve``."""
+    name = op.name.removeprefix(f"{op.namespace}::")
+    fact = f"{op.namespace}.tolerance.{name}" if op.namespace else f"tolerance.{name}"
+    return float(device.fact(fact)) if device is not None and fact in device.facts else 1.0
+
+
+def allowed(bound: Array, share: float, reference: Array, dtype: DType) -> Array:
+    """Return the largest error allowed, by element, where a share of a contract's bound is left.
+
+    Never less than half a unit in the last place, which rounding once takes, nor more than the contract's.
+    """
+    if share == 1:
+        return bound
+    return np.minimum(bound, np.maximum(share * bound, _half_ulp(dtype, reference)))
+
+
+def _half_ulp(dtype: DType, reference: Array) -> Array:
+    if dtype.kind not in ("float", "complex"):
+        return np.zeros(np.shape(reference))
+    form = float_format(dtypes.get(f"float{dtype.bits // 2}") if dtype.kind == "complex" else dtype)
+    size = np.abs(reference)
+    return form.spacing(np.minimum(np.where(np.isfinite(size), size, 0.0), form.largest)) / 2
 
 
 def compare(
@@ -130,6 +174,7 @@ def _compare_floating(
             measure=lambda: _profile(
                 error, reference, bound, np.ones(error.shape, bool), np.zeros(error.shape, bool), form
             ),
+            measure_closest=lambda: _closest(error, bound, error > 0),
         )
     finite = np.isfinite(reference)
     # From here on a value rounds to the format's overflow; within its bound of it either answer is right.
@@ -161,7 +206,17 @@ def _compare_floating(
         special=_told(name, wrong_special, found, expected, None) if wrong_special.any() else "",
         has_special=bool((~numeric).any() or (signs and zero.any())),
         measure=lambda: _profile(error, reference, bound, counted, wrong_number, form),
+        measure_closest=lambda: _closest(error, bound, counted & (error > 0)),
     )
+
+
+def _closest(error: Array, bound: Array, counted: Array) -> tuple[float, float]:
+    with np.errstate(all="ignore"):
+        share = np.where(counted, error / np.where(bound > 0, bound, 1e-300), 0.0)
+    if not share.any():
+        return 0.0, 0.0
+    worst = _first(share == share.max())
+    return float(error[worst]), float(bound[worst])
 
 
 def _profile(error: Array, reference: Array, bound: Array, counted: Array, wrong: Array, form: FloatFormat) -> Profile:
