@@ -29,13 +29,15 @@ def registry() -> nbx.Registry:
 def bind(registry: nbx.Registry) -> Callable[..., Any]:
     """Bind a kernel to spec strings: an absent device's launches hold artifacts in place of functions."""
 
-    def bind(kernel: str, tensors: list[str | float | None], device: str, **attributes: Any) -> Any:
+    def bind(kernel: str, tensors: list[str | tuple[str, ...] | float | None], device: str, **attributes: Any) -> Any:
         op = registry.ops[registry.kernels[kernel].op.partition("@")[0]]
         specs = [
             None
             if tensor is None
             else spec.parse(tensor)
             if isinstance(tensor, str)
+            else tuple(map(spec.parse, tensor))
+            if isinstance(tensor, tuple)
             else spec.TensorSpec(dtypes.get("float64"), (), weak=True)
             for tensor in tensors
         ]

@@ -243,12 +243,13 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
             options=_options(warps),
         )
         return (step,)
+    block = _BLOCK if x.dtype.bits <= 32 else _BLOCK // 2
     step = launch(
         ctx,
         long,
         programs=rows,
         arguments={**read, **write},
-        constants={"WIDE": _wide(ctx, 2 * _BLOCK), "BLOCK": _BLOCK},
+        constants={"WIDE": _wide(ctx, 2 * block), "BLOCK": block},
         # Rows may be fewer than multiprocessors: 64 KB of loads in flight for each, of 16 bits.
         options=_options(32),
     )
