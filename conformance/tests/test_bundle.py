@@ -14,6 +14,7 @@ from nbx_conformance.options import Options
 from nbx_conformance.session import Session
 from nbx_conformance.verify import NOT_VERIFIED, VERIFIED, verify
 from nbx_registry import sourcetree
+from nbx_registry.compare import allowed, compare
 from nbx_registry.errors import FileError, shortened
 from nbx_registry.hookspecs import hookimpl
 from nbx_registry.kernel import Kernel
@@ -277,7 +278,8 @@ def test_the_suites_digest_is_of_what_decides_a_verdict() -> None:
     package = Path(bundle.__file__).parent
     counted = {path.relative_to(package).as_posix() for path in _stamps("nbx_conformance.bundle:compose")}
     assert {path.relative_to(package).as_posix() for path in package.glob("checks/*.py")} <= counted
-    assert {"runner.py", "trial.py", "bench.py", "buffers.py", "compare.py", "values.py", "cases.py"} <= counted
+    assert {"runner.py", "trial.py", "bench.py", "buffers.py", "values.py", "cases.py"} <= counted
+    assert {f"{of.__module__}:{of.__name__}" for of in (compare, allowed)} <= set(bundle.DECIDING)
     assert not {"report.py", "verify.py", "lint.py", "pytest_plugin.py"} & counted
     assert not [path for path in counted if path.startswith("cli/")]
 
