@@ -1,5 +1,8 @@
 """Elementary functions in float32 within 1.4 ulp: power_of_e, logarithm, hyperbolic_tangent, error_function.
 
+`short_decay` and `short_gaussian_error_unit` are for results of 16 bits, within what their contracts allow: an element
+of 2 bytes leaves time for about 28 operations, and what else comes with it needs some of them.
+
 Each reduces its argument and evaluates a polynomial fitted in the least maximum of the relative error (Lawson's
 algorithm, coefficients rounded to float32 afterwards). But for one quotient there are only sums, products and shifts of
 bits: the numbers are the interpreter's on every device, up to contraction of products and sums. The unit for
@@ -61,6 +64,55 @@ def normal_power_of_e(x):
     """Return e^x within 1.2 ulp for x in -87..88."""
     p, n = scaled_power_of_e(x)
     return p * exponent_as_float(n)
+
+
+@triton.jit
+def short_decay(x, NARROW_RANGE: tl.constexpr):
+    """Return e^-x within 2.5 ulp for x in -88..87; infinity below, e^-87 above, NaN for NaN.
+
+    NARROW_RANGE is for results of float16: ln 2 is taken out in one part, which costs 1.2e-7 more at -60. The
+    polynomial is off by 9.2e-8.
+    """
+    bounded = at_most(tl.maximum(x, -89.0, propagate_nan=tl.PropagateNan.ALL), 87.0)
+    shifted = bounded * -1.4426950408889634 + 12582912.0
+    whole = shifted - 12582912.0
+    if NARROW_RANGE:
+        r = bounded + whole * 0.6931471805599453
+    else:
+        r = (bounded + whole * 0.693359375) - whole * 2.1219444005469057e-4
+    p = r * -0.008290266618132591 + 0.041898246854543686
+    p = p * r - 0.1666763871908188
+    p = p * r + 0.4999914765357971
+    p = p * r - 0.9999997019767761
+    p = p * r + 1.0
+    return p * exponent_as_float(shifted.to(tl.int32, bitcast=True) - 0x4B400000)
+
+
+@triton.jit
+def short_gaussian_error_unit(x):
+    """Return x times the normal distribution function of x, within 2.1e-7 |x|.
+
+    Of the tail beyond |x| the logarithm to base 2 is a polynomial up to 5.7, where 6e-9 is left of it.
+    """
+    size = tl.abs(x)
+    t = at_most(size, 5.7)
+    q = t * 1.7755177395883948e-05 - 0.0006477577262558043
+    q = q * t + 0.007724042981863022
+    q = q * t - 0.05292673781514168
+    q = q * t - 0.4590827226638794
+    q = q * t - 1.1511168479919434
+    q = q * t - 1.0
+    shifted = q + 12582912.0
+    r = q - (shifted - 12582912.0)
+    p = r * 0.0013264711014926434 + 0.009671538136899471
+    p = p * r + 0.05550733953714371
+    p = p * r + 0.24022242426872253
+    p = p * r + 0.6931470036506653
+    p = p * r + 1.0
+    tail = p * exponent_as_float(shifted.to(tl.int32, bitcast=True) - 0x4B400000)
+    # Nothing is left for an infinite one to be multiplied by.
+    tail = tl.where(size > 5.7, 0.0, tail)
+    return x * tl.where(x > 0.0, 1.0 - tail, tail)
 
 
 @triton.jit

@@ -6,8 +6,8 @@ little is computed; where much is, the assembler spreads them out, in so few reg
 memory busy. `strided`: the rest; a program computes a tile of the output's densest axis and of the others, counted out
 a row at a time, not an element at a time. Values are computed by `evaluate`, in float32 for the floating dtypes below
 it and rounded once; integers wrap around. The memory is the limit where an element of 2 bytes takes under about 28
-instructions (H200: 132 x 128 lanes at 1.7 GHz for 1.06e12 elements/s read and written): exp takes 22, log, erf, sigmoid
-and silu 31, tanh 34; of wider elements all stay below it. Deterministic.
+instructions (H200: 132 x 128 lanes at 1.7 GHz for 1.06e12 elements/s read and written): exp takes 22, sigmoid, silu and
+gelu 24, log and erf 31, tanh 34; of wider elements all stay below it. Deterministic.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ from nbx_triton.kernels.elementary import (
     hyperbolic_tangent_float64,
     logarithm,
     power_of_e,
+    short_decay,
+    short_gaussian_error_unit,
 )
 from nbx_triton.kernels.strided import NARROW, broadcast_strides, collapse, locate, program, reach
 from nbx_triton.launching import Argument, Pointer, launch
@@ -76,6 +78,16 @@ def exponential_in(a, result: tl.constexpr):
         b = tl.exp(a)
     else:
         b = power_of_e(a)
+    return b
+
+
+@triton.jit
+def decay_in(a, result: tl.constexpr):
+    """Return e^-a as results of that dtype need it."""
+    if result.primitive_bitwidth == 16:
+        b = short_decay(a, result == tl.float16)
+    else:
+        b = exponential_in(-a, result)
     return b
 
 
@@ -125,9 +137,14 @@ def evaluate(OP: tl.constexpr, x1, x2, x3, result: tl.constexpr):
         elif OP == "exp":
             y = exponential_in(a, result)
         elif OP == "sigmoid":
-            y = 1.0 / (1.0 + exponential_in(-a, result))
+            y = 1.0 / (1.0 + decay_in(a, result))
         elif OP == "silu":
-            y = a / (1.0 + exponential_in(-a, result))
+            y = a / (1.0 + decay_in(a, result))
+        elif OP == "gelu":
+            y = short_gaussian_error_unit(a)
+        elif OP == "gelu_tanh":
+            # The tanh of half of it is 2 / (1 + e^-that) - 1.
+            y = a / (1.0 + decay_in(a * (a * a * 0.07135481627260025 + 1.5957691216057308), result))
         elif OP == "log":
             if result == tl.float64:
                 y = tl.log(a)
@@ -290,6 +307,8 @@ def request(ctx: BindContext) -> Request:
         dtype, name = _bits(out.dtype), "and" if op == "abs" else "xor"
         operands = (Operand(Pointer("x", dtype, specs["x"].align), specs["x"]), Operand(_sign(op, out.dtype)))
         return Request(name, operands, Pointer("out", dtype, out.align), out)
+    if ctx.signature.attributes.get("approximate") == "tanh":
+        op = "gelu_tanh"
     moved = op == "where" and all(specs[name].dtype is out.dtype and not specs[name].weak for name in ("x1", "x2"))
     operands = tuple(_operand(name, spec, out, moved) for name, spec in specs.items())
     dtype = _bits(out.dtype) if moved or out.dtype.kind == "bool" else out.dtype

@@ -83,8 +83,23 @@ def _kernels(op: str, operands: Sequence[str], dtypes: tuple[str, ...]) -> Itera
     )
 
 
+_DENSE_UNARY = (*_is_dense("x", one=True), *_DENSE)
+
 KERNELS = (
     *(made for op, (operands, dtypes) in _OPS.items() for made in _kernels(op, operands, dtypes)),
+    kernel(
+        "gelu@1",
+        "dense",
+        "pointwise:bind_dense",
+        when=("x.dtype in (float16, bfloat16)", *_DENSE_UNARY),
+        key=("x.dtype", "approximate", "out.size"),
+        batch_invariant=True,
+        overlap="same",
+        preference=1,
+        defaults=_DEFAULTS,
+        settings=_SETTINGS,
+        doc=_DENSE_DOC,
+    ),
     kernel(
         "full@1",
         "dense",

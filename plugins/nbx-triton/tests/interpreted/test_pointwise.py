@@ -31,6 +31,14 @@ def test_functions_of_one_operand(check: Callable, op: str, dtype: str) -> None:
     check(f"nbx-triton/{op}/dense", numbers(dtype))
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize(
+    ("op", "attributes"), [("sigmoid", {}), ("silu", {}), ("gelu", {}), ("gelu", {"approximate": "tanh"})]
+)
+def test_functions_of_every_number_of_16_bits(check: Callable, op: str, attributes: dict, dtype: str) -> None:
+    check(f"nbx-triton/{op}/dense", np.arange(2**16, dtype=np.uint16).view(dtypes.get(dtype).numpy), **attributes)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize("op", ["exp", "negative"])
 def test_one_operand_of_any_strides(check: Callable, normal: Callable, op: str, dtype: str) -> None:
