@@ -11,9 +11,9 @@ import nbx_registry as nbx
 
 CASES = {
     "rms_norm/rows": (["float16[63, 8192]", "float16[8192]"], {}),
-    "rms_norm/split-float32": (["float32[3, 70001]", None], {}),
+    "rms_norm/split": (["float32[3, 70001]", None], {}),
     "group_norm/groups": (["float16[3, 12, 33, 31]", "float16[12]", None], {"groups": 4}),
-    "group_norm/split-float32": (["bfloat16[2, 320, 128, 128]", "bfloat16[320]", "bfloat16[320]"], {"groups": 32}),
+    "group_norm/split": (["bfloat16[2, 320, 128, 128]", "bfloat16[320]", "bfloat16[320]"], {"groups": 32}),
     "rotary_embedding/tokens": (["float16[2, 8, 63, 128]", "int64[2, 63]", *["float32[99, 64]"] * 2], {}),
     "pixel_shuffle/joined": (["float16[2, 36, 63, 129]"], {"r": 2}),
     "pixel_unshuffle/rows": (["int8[2, 3, 132, 64]"], {"r": 4}),

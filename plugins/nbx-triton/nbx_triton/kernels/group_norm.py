@@ -427,7 +427,6 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
 
 def bind_split(ctx: BindContext) -> Sequence[Launch]:
     """Bind ``group_norm`` with several programs a group; what they find is in ``counts``, ``means`` and ``m2s``."""
-    x, _, _ = ctx.signature.operands
     (out,) = ctx.signature.outputs
     if out.size == 0:
         return ()
@@ -451,12 +450,11 @@ def bind_split(ctx: BindContext) -> Sequence[Launch]:
         constants=_constants(plan),
         options=options,
     )
-    number = "float64" if x.dtype.bits == 64 else "float32"
     second = launch(
         ctx,
         normalise,
         programs=plan.programs * shares,
-        arguments={**plan.read, **plan.write, **cut, "size": Scalar(float(plan.size), number)},
+        arguments={**plan.read, **plan.write, **cut, "size": Scalar(float(plan.size), "float32")},
         constants={**_constants(plan), "SHARES": triton.next_power_of_2(shares)},
         options=options,
     )

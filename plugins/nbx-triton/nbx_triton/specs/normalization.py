@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nbx_registry.kernel import Workspace
-from nbx_triton.specs.common import FLOATS, kernel
+from nbx_triton.specs.common import FLOATS, HALVES, kernel
 
 _RMS_KEY = ("x.dtype", "x.shape", "x.strides", "weight.given", "weight.strides")
 _RMS_PIECES = "min(cdiv(D, 8192), 1024)"
@@ -29,21 +29,18 @@ KERNELS = (
         overlap="same",
         doc="One program normalises up to 4096 elements of whole rows, or one row: read once up to 16384 elements.",
     ),
-    *(
-        kernel(
-            "rms_norm@1",
-            f"split-{partial}",
-            "rms_norm:bind_split",
-            # Few rows, each long enough for several programs.
-            when=(f"x.dtype in {dtypes}", "prod(B) <= 64", "D >= 32768"),
-            key=_RMS_KEY,
-            workspace=(Workspace(name="partial", dtype=partial, shape=("prod(B)", _RMS_PIECES), lifetime=(0, 1)),),
-            batch_invariant=True,
-            overlap="same",
-            preference=1,
-            doc="Up to 1024 programs a row write sums of squares, which each of a second launch adds before it scales.",
-        )
-        for partial, dtypes in (("float32", "(float16, bfloat16, float32)"), ("float64", "(float64,)"))
+    kernel(
+        "rms_norm@1",
+        "split",
+        "rms_norm:bind_split",
+        # Few rows, each long enough for several programs.
+        when=(f"x.dtype in {HALVES}", "prod(B) <= 64", "D >= 20000"),
+        key=_RMS_KEY,
+        workspace=(Workspace(name="partial", dtype="float32", shape=("prod(B)", _RMS_PIECES), lifetime=(0, 1)),),
+        batch_invariant=True,
+        overlap="same",
+        preference=1,
+        doc="Up to 1024 programs a row write sums of squares, which each of a second launch adds before it scales.",
     ),
     kernel(
         "group_norm@1",
@@ -55,23 +52,20 @@ KERNELS = (
         overlap="same",
         doc="One program normalises one group: read once up to 8192 elements, else twice; merged variances.",
     ),
-    *(
-        kernel(
-            "group_norm@1",
-            f"split-{partial}",
-            "group_norm:bind_split",
-            # Few groups, each long enough for several programs.
-            when=(f"x.dtype in {dtypes}", "N * groups <= 264", "M >= 65536"),
-            key=_GROUP_KEY,
-            workspace=tuple(
-                Workspace(name=name, dtype=partial, shape=("N * groups", "256"), lifetime=(0, 1))
-                for name in ("counts", "means", "m2s")
-            ),
-            batch_invariant=True,
-            overlap="same",
-            preference=1,
-            doc="Up to 256 programs a group write mean and M2; those of a second launch merge them and normalise.",
-        )
-        for partial, dtypes in (("float32", "(float16, bfloat16, float32)"), ("float64", "(float64,)"))
+    kernel(
+        "group_norm@1",
+        "split",
+        "group_norm:bind_split",
+        # Few groups, each long enough for several programs.
+        when=(f"x.dtype in {HALVES}", "N * groups <= 264", "M >= 65536"),
+        key=_GROUP_KEY,
+        workspace=tuple(
+            Workspace(name=name, dtype="float32", shape=("N * groups", "256"), lifetime=(0, 1))
+            for name in ("counts", "means", "m2s")
+        ),
+        batch_invariant=True,
+        overlap="same",
+        preference=1,
+        doc="Up to 256 programs a group write mean and M2; those of a second launch merge them and normalise.",
     ),
 )

@@ -24,11 +24,9 @@ def test_rms_norm_of_views_and_special_rows(check: Callable, normal: Callable) -
     check("nbx-triton/rms_norm/rows", x.T, normal("float32", 258)[::2])
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float64"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_rms_norm_of_long_rows_in_pieces(check: Callable, normal: Callable, dtype: str) -> None:
-    partial = "float64" if dtype == "float64" else "float32"
-    x, weight = normal(dtype, 2, 33001), normal(dtype, 33001)
-    check(f"nbx-triton/rms_norm/split-{partial}", x, weight)
+    check("nbx-triton/rms_norm/split", normal(dtype, 2, 20001), normal(dtype, 20001))
 
 
 def test_squares_beyond_float16(check: Callable, normal: Callable) -> None:
@@ -57,21 +55,20 @@ def test_group_norm_of_views(check: Callable, normal: Callable) -> None:
     check("nbx-triton/group_norm/groups", np.broadcast_to(x[:, :1], x.shape)[..., ::2], None, None, groups=3)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float64"])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_group_norm_of_few_large_groups(check: Callable, normal: Callable, dtype: str) -> None:
-    partial = "float64" if dtype == "float64" else "float32"
     weight, bias = normal(dtype, 2), normal(dtype, 2)
-    check(f"nbx-triton/group_norm/split-{partial}", normal(dtype, 1, 2, 131, 257), weight, bias, groups=1)
+    check("nbx-triton/group_norm/split", normal(dtype, 1, 2, 131, 257), weight, bias, groups=1)
 
 
-@pytest.mark.parametrize("kernel", ["groups", "split-float32"])
+@pytest.mark.parametrize("kernel", ["groups", "split"])
 def test_variance_of_data_far_from_zero(check: Callable, normal: Callable, kernel: str) -> None:
     x = normal("float32", 1, 2, 131, 257) + np.float32(10_000)
     x[0, 1] += 1000
     check(f"nbx-triton/group_norm/{kernel}", x, None, None, groups=1, eps=1e-3)
 
 
-@pytest.mark.parametrize(("kernel", "shape"), [("groups", (1, 4, 33, 7)), ("split-float32", (2, 1, 257, 257))], ids=str)
+@pytest.mark.parametrize(("kernel", "shape"), [("groups", (1, 4, 33, 7)), ("split", (2, 1, 257, 257))], ids=str)
 def test_a_group_with_an_infinity_is_nan_and_no_other(
     run: Callable, normal: Callable, kernel: str, shape: tuple[int, ...]
 ) -> None:
