@@ -11,7 +11,7 @@ _LENGTH = "x.size // max(out.size, 1)"
 _RUNS = "cdiv(out.size * max(bits(x.dtype) // 8, 1), 256)"
 """Runs of 256 bytes in one element of each row."""
 _SETTINGS = {"settings": "nbx_triton.kernels.reduce:SETTINGS", "defaults": {"vectors": 4, "warps": 4}}
-_ALONG = "x.rank == 0 or x.strides[-1] == 1 or x.shape[-1] == 1"
+_ALONG = "x.contiguous or x.strides[-1] == 1"
 
 
 def _workspace(op: str, most: str) -> tuple[Workspace, ...]:
