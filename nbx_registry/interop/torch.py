@@ -30,6 +30,9 @@ NAMESPACE = "nbx"
 TORCH_S = frozenset(("aten", "prim", "prims", "quantized", "inductor", "higher_order", "c10d", "profiler"))
 """Namespaces in which torch has ops of its own."""
 
+_OPEN: Mapping[str, Any] = {"SymInt": 0, "SymFloat": 0.0, "SymBool": False}
+"""torch's types of numbers that it has left open, each with one of its kind."""
+
 _TYPES = {"dtype": "ScalarType", "int[]": "int[1]"}
 """torch's types of attributes, where it calls them otherwise. One integer may stand for a list of one."""
 
@@ -101,6 +104,8 @@ def register(registry: Registry | None = None, ops: Iterable[str] | None = None)
     ------
     UnknownName
         For an op that the registry lacks.
+    SignatureError
+        ``registry`` is no registry, ``ops`` no list of names.
     NbxError
         For an op of a contract with another schema than torch was told before.
 
@@ -110,9 +115,13 @@ def register(registry: Registry | None = None, ops: Iterable[str] | None = None)
     a dtype is torch's. Where a Python scalar may stand for a tensor there is an overload for it. What is written in
     place is declared so. Results are never views: ``permute_dims`` and ``broadcast_to`` copy. Ops of no tensor take
     ``device``. Sizes must be integers when shapes are inferred, so that a compiled graph serves the sizes that it was
-    compiled for, and others are compiled anew. No gradient is recorded: what requires one is refused, but where
-    gradients are off (``torch.no_grad``).
+    compiled for, and others are compiled anew; Python scalars may change. No gradient is recorded: what requires one,
+    or carries a tangent, is refused, but where gradients are off (``torch.no_grad``).
     """
+    if registry is not None and not hasattr(registry, "catalog"):
+        raise SignatureError(f"{registry!r} is no registry; give what nbx.load() returns, and names as ops=[...]")
+    if isinstance(ops, str):
+        raise SignatureError(f"ops={ops!r} is no list of names; write ops=[{ops!r}]")
     found: dict[str, Any] = {}
     refused: dict[str, str] = {}
     contracts = _process_registry().ops if registry is None else registry.ops
@@ -125,8 +134,8 @@ def register(registry: Registry | None = None, ops: Iterable[str] | None = None)
             refused[name] = why
             continue
         with _state.lock:
-            _state.registries[name] = registry
             _define(op)
+            _state.registries[name] = registry
         space, _, short = _torch_name(op).partition("::")
         found[name] = getattr(getattr(torch.ops, space), short)
     return Registered(found, refused)
@@ -169,6 +178,12 @@ def _define(op: Op) -> None:
         library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
         library.impl(name, _runner(op), "CompositeExplicitAutograd")
         torch.library.register_fake(f"{space}::{name}", _shaper(op), lib=library)
+        overload = getattr(getattr(getattr(torch.ops, space), short), name.partition(".")[2] or "default")
+        if op.tensors:
+            library.impl(name, _without_gradients(op, overload), "Autograd", with_keyset=True)
+        written = [number for number, param in enumerate(op.tensors) if param.mutable]
+        if written:
+            library.impl(name, _noting_writes(overload, written), "ADInplaceOrView", with_keyset=True)
     _state.schemas[op.name] = schemas
 
 
@@ -244,17 +259,63 @@ def _attribute(op: Op, attribute: Attribute) -> str:
 # What torch calls.
 
 
+def _without_gradients(op: Op, overload: Any) -> Callable[..., Any]:
+    """Return what refuses tensors that a gradient is asked for, under ``torch.func`` and while compiling too."""
+    # By reference, as torch itself is.
+    forward = importlib.import_module("torch.autograd.forward_ad")
+    enabled, required, below = torch.is_grad_enabled, torch._C._any_requires_grad, torch._C._AutoDispatchBelowAutograd
+    redispatch, mask = overload.redispatch, torch._C._after_autograd_keyset
+
+    def check(keys: Any, *tensors: Any, **given: Any) -> Any:
+        # A level of dual numbers is looked for first: asking each tensor for its tangent costs as much as all else.
+        if enabled() and (required(*tensors) or forward._current_level >= 0):
+            for x in _flat(tensors):
+                if isinstance(x, torch.Tensor) and (x.requires_grad or forward.unpack_dual(x).tangent is not None):
+                    raise SignatureError(
+                        f"{op.name}: a torch tensor of shape {list(x.shape)} requires grad, and no gradient is "
+                        "recorded here; give x.detach(), or call it under torch.no_grad()"
+                    )
+        with below():
+            return redispatch(keys & mask, *tensors, **given)
+
+    return check
+
+
+def _noting_writes(overload: Any, written: Sequence[int]) -> Callable[..., Any]:
+    """Return what tells torch that tensors were written: a gradient that needs what they held is then refused."""
+
+    def note(keys: Any, *tensors: Any, **given: Any) -> Any:
+        for number in written:
+            torch.autograd.graph.increment_version(tensors[number])
+        with torch._C._AutoDispatchBelowADInplaceOrView():
+            return overload.redispatch(keys & torch._C._after_ADInplaceOrView_keyset, *tensors, **given)
+
+    return note
+
+
 def _attributes(op: Op, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return attributes as a contract takes them; a dtype left out is the contract's."""
     found: dict[str, Any] = {}
     for attribute in op.attributes:
-        value = given.get(attribute.name)
-        if attribute.name not in given or (value is None and not attribute.nullable):
+        if attribute.name not in given:
             continue
-        found[attribute.name] = _dtype_of(value).name if isinstance(value, torch.dtype) else value
+        value: Any = given[attribute.name]
+        if value is None and not attribute.nullable:
+            continue
+        found[attribute.name] = _plain(value)
     if op.views and any(attribute.name == "copy" for attribute in op.attributes):
         found["copy"] = True
     return found
+
+
+def _plain(value: Any) -> Any:
+    """Return an attribute's value as a contract takes it."""
+    if isinstance(value, torch.dtype):
+        return _dtype_of(value).name
+    # A number that torch has left open becomes a constant, as a size does: what is compiled is compiled for it.
+    return (
+        int(value) if isinstance(value, torch.SymInt) else float(value) if isinstance(value, torch.SymFloat) else value
+    )
 
 
 def _runner(op: Op) -> Callable[..., Any]:
@@ -272,7 +333,8 @@ def _runner(op: Op) -> Callable[..., Any]:
             device = given.get("device") or torch.device("cpu")
             signature = op.signature([], attributes)
             out = tuple(_empty(spec, device) for spec in signature.outputs)
-            result = registry.call(op_id, out=next(iter(out)) if len(out) == 1 else out, **attributes)
+            made: Any = out[0] if len(out) == 1 else out
+            result = made if device.type == "meta" else registry.call(op_id, out=made, **attributes)
         # torch takes no result for one that lies in an argument's memory.
         return result.clone() if op.views and _shares(result, tensors) else result
 
@@ -284,7 +346,8 @@ def _shaper(op: Op) -> Callable[..., Any]:
 
     def shape(*tensors: Any, **given: Any) -> Any:
         signature = op.signature([_spec(x) for x in tensors], _attributes(op, given))
-        device = next((x.device for x in _flat(tensors) if isinstance(x, torch.Tensor)), given.get("device"))
+        device = next((x.device for x in _flat(tensors) if isinstance(x, torch.Tensor)), None)
+        device = device or given.get("device") or torch.device("cpu")
         results = tuple(_empty(spec, device) for spec in signature.outputs)
         return results if len(results) > 1 else results[0] if results else None
 
@@ -314,7 +377,9 @@ def _spec(x: Any) -> Any:
     if isinstance(x, (list, tuple)):
         return tuple(_spec(item) for item in cast("Sequence[Any]", x))
     if not isinstance(x, torch.Tensor):
-        return weak_spec(x)
+        # Of a number that torch has left open only the kind is asked for, so that it stays open.
+        kind = next((kind for kind in _OPEN if isinstance(x, getattr(torch, kind))), None)
+        return weak_spec(x if kind is None else _OPEN[kind])
     # A size that torch has left open becomes a constant here: what is compiled is compiled for it.
     return TensorSpec(_dtype_of(x.dtype), tuple(int(n) for n in x.shape), tuple(int(n) for n in x.stride()))
 
