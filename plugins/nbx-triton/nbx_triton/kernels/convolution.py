@@ -248,7 +248,9 @@ def channels_last(
     here_o = (o < filters)[:, None]
     here_p = p < pixels
     total = tl.zeros((BLOCK_O, BLOCK_P), tl.float32)
-    for step in range((padded + BLOCK_K - 1) // BLOCK_K * (KH * KW)):
+    # At least one step: on the way past a loop of none the assembler meets sums that no product has written, and makes
+    # each of all loops' products wait for the one before it.
+    for step in range(tl.maximum((padded + BLOCK_K - 1) // BLOCK_K * (KH * KW), 1)):
         channel = step // (KH * KW) * BLOCK_K
         tap = step % (KH * KW)
         i = tap // KW * dilation[0]
