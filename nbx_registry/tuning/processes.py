@@ -9,20 +9,18 @@ the key fails.
 from __future__ import annotations
 
 import json
-import os
 import queue
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from nbx_registry.errors import NbxError
 from nbx_registry.jsonfile import Reader
 from nbx_registry.planentry import PlanEntry
+from nbx_registry.process import Process, answers, reply
 from nbx_registry.target import Target
 from nbx_registry.tuning import session
 from nbx_registry.tuning.jobs import Job, plain, received, sent, shown
@@ -88,7 +86,7 @@ def _serve(
             except queue.Empty:
                 break
             done.put(worker.tune(job, told))
-    except NbxError as error:
+    except (NbxError, OSError) as error:
         done.put(error)
     finally:
         done.put(None)
@@ -100,7 +98,7 @@ class _Worker:
     def __init__(self, registry: Registry, handle: str, file: Path) -> None:
         self._setup = json.dumps({"device": handle, "file": str(file), "block": sorted(registry.catalog.blocked)})
         self._handle = handle
-        self._process: subprocess.Popen[str] | None = None
+        self._process: Process | None = None
         self._closed = False
 
     def tune(self, job: Job, told: Mapping[str, Any]) -> Tuned | session.Failure:
@@ -118,19 +116,14 @@ class _Worker:
     def _asked(self, job: Job, told: Mapping[str, Any]) -> tuple[Tuned | session.Failure, dict[str, Any] | None]:
         """Send a job once; return what comes of it, and the settings that were tried last."""
         process = self._started()
-        line: str | None = json.dumps(told)
+        process.tell(told)
         tried: dict[str, Any] | None = None
         while True:
-            answer, in_time = _answer_of(process, line, PATIENCE_S)
-            line = None
+            answer = process.hear(PATIENCE_S)
             if answer is None:
-                self._end()
-                code = process.returncode
-                how = f"ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}"
-                if not in_time:
-                    how = f"was ended: it had been at this for {PATIENCE_S:.0f} s"
+                self._process = None
                 at = "" if tried is None else f" at {shown(tried)}"
-                message = f"{job}: the process on {self._handle} {how}{at}"
+                message = f"{job} on {self._handle}: {process.why}{at}"
                 return session.Failure(job.kernel.id, job.key, ENDED, message), tried
             if "failed" in answer:
                 failure = session.Failure(**answer["failed"])
@@ -141,25 +134,18 @@ class _Worker:
                 return _tuned(answer["tuned"]), tried
             tried = answer["tries"]
 
-    def _started(self) -> subprocess.Popen[str]:
-        if self._process is None:
+    def _started(self) -> Process:
+        process = self._process
+        if process is None:
             if self._closed:
                 raise NbxError(f"the process on {self._handle} was ended")
-            self._process = subprocess.Popen(
-                [*COMMAND, self._setup],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                encoding="utf-8",
-                # Ctrl-C is for the session, which ends this process in its turn.
-                process_group=0 if os.name == "posix" else None,
-            )
-            greeting, _ = _answer_of(self._process, None, PATIENCE_S)
+            process = self._process = Process([*COMMAND, self._setup])
+            greeting = process.hear(PATIENCE_S)
             if greeting is None or "ready" not in greeting:
-                why = "it ended" if greeting is None else greeting["error"]
+                why = process.why if greeting is None else greeting["error"]
                 self.close()
                 raise NbxError(f"the process on {self._handle} did not start: {why}")
-        return self._process
+        return process
 
     def close(self) -> None:
         """End the process, for good."""
@@ -168,44 +154,8 @@ class _Worker:
 
     def _end(self) -> None:
         process, self._process = self._process, None
-        if process is None:
-            return
-        process.kill()
-        process.wait()
-        for stream in (process.stdin, process.stdout):
-            if stream is not None:
-                # What could not be sent any more is of no matter.
-                with suppress(BrokenPipeError):
-                    stream.close()
-
-
-def _answer_of(
-    process: subprocess.Popen[str], line: str | None, patience_s: float
-) -> tuple[dict[str, Any] | None, bool]:
-    """Send a line, if there is one; return the answer, None where the process ended, and whether it was in time.
-
-    A process that does not answer in time is ended.
-    """
-    assert process.stdin is not None
-    assert process.stdout is not None
-    late = threading.Event()
-
-    def end() -> None:
-        late.set()
-        process.kill()
-
-    timer = threading.Timer(patience_s, end)
-    timer.start()
-    try:
-        if line is not None:
-            process.stdin.write(line + "\n")
-            process.stdin.flush()
-        answer = process.stdout.readline()
-    except (BrokenPipeError, ValueError):
-        answer = ""
-    finally:
-        timer.cancel()
-    return (json.loads(answer) if answer.endswith("\n") else None), not late.is_set()
+        if process is not None:
+            process.end()
 
 
 def _tuned(data: dict[str, Any]) -> Tuned:
@@ -217,9 +167,7 @@ def main(setup: str) -> None:
     """Tune what standard input tells of, on the device of the setup, until it ends."""
     import nbx_registry as nbx  # the whole face: this is a program
 
-    # What kernels and compilers print, whatever they are written in, is no answer.
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
+    replies = answers()
     try:
         given = json.loads(setup)
         registry = nbx.load(block=given["block"])
@@ -227,9 +175,9 @@ def main(setup: str) -> None:
         if not target.present or target.device is None:
             raise NbxError(f"{given['device']} is not here: {target.why}")
     except NbxError as error:
-        _answer(answers, {"error": str(error)})
+        reply(replies, {"error": str(error)})
         return
-    _answer(answers, {"ready": target.name})
+    reply(replies, {"ready": target.name})
     for line in sys.stdin:
         told = json.loads(line)
         entry = PlanEntry.read(Reader(Path("<standard input>"), told["entry"]))
@@ -240,18 +188,13 @@ def main(setup: str) -> None:
         else:
             avoided = [Excluded(**one) for one in told["avoided"]]
             found = session.finish(
-                registry, job, target, Path(given["file"]), None, avoided, lambda tried: _answer(answers, _tries(tried))
+                registry, job, target, Path(given["file"]), None, avoided, lambda tried: reply(replies, _tries(tried))
             )
-        _answer(answers, {"tuned" if isinstance(found, Tuned) else "failed": asdict(found)})
+        reply(replies, {"tuned" if isinstance(found, Tuned) else "failed": asdict(found)})
 
 
 def _tries(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {"tries": {name: plain(value) for name, value in settings.items()}}
-
-
-def _answer(stream: IO[str], data: Mapping[str, Any]) -> None:
-    stream.write(json.dumps(data) + "\n")
-    stream.flush()
 
 
 if __name__ == "__main__":

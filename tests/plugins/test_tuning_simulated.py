@@ -290,7 +290,7 @@ def test_cards_of_one_product_share_the_keys_of_one_file(twins: Path) -> None:
     excluded = {one.key["out.size"]: one.excluded for one in found.tuned if one.excluded}
     assert list(excluded) == [13]
     assert (excluded[13][0].settings, excluded[13][0].rule) == ({"block": 64}, "unusable")
-    assert "ended with signal 9 at block=64" in excluded[13][0].reason
+    assert "SIGKILL ended the process at block=64" in excluded[13][0].reason
     assert {one.machine["handle"] for one in found.tuned} == {"sim:0", "sim:1"}
     (file,) = found.files
     stored = json.loads(file.read_text())

@@ -87,7 +87,7 @@ def shared(reg: nbx.Registry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("what", "said"),
-    [("exits", "ended with exit code 3 at block=64"), ("breaks", "an illegal access")],
+    [("exits", "the process ended with code 3 at block=64"), ("breaks", "an illegal access")],
 )
 def test_what_ends_its_process_is_left_out_by_a_fresh_one(shared: Shared, what: str, said: str) -> None:
     (found,) = shared({"64": what, "256": "exits"})
@@ -103,13 +103,13 @@ def test_what_hangs_is_left_out(shared: Shared, monkeypatch: pytest.MonkeyPatch)
     (found,) = shared({"32": "hangs"})
     assert found.code == "DONE"
     (avoided,) = json.loads(found.message)["avoided"]
-    assert "was ended: it had been at this for 2 s at block=32" in avoided["reason"]
+    assert "took longer than 2 s at block=32" in avoided["reason"]
 
 
 def test_a_default_that_ends_its_process_fails_the_key(shared: Shared) -> None:
     (found,) = shared({"128": "exits"})
     assert (found.code, found.key) == ("PROCESS_ENDED", {"out.size": 63})
-    assert "the process on cpu ended with exit code 3 at block=128" in found.message
+    assert "on cpu: the process ended with code 3 at block=128" in found.message
 
 
 def test_numbers_that_were_given_are_told(shared: Shared) -> None:
