@@ -34,7 +34,7 @@ KERNELS = (
         "split",
         "rms_norm:bind_split",
         # Few rows, each long enough for several programs.
-        when=(f"x.dtype in {HALVES}", "prod(B) <= 64", "D >= 20000"),
+        when=(f"x.dtype in {HALVES}", "prod(B) <= 264", "D >= 20000"),
         key=_RMS_KEY,
         workspace=(Workspace(name="partial", dtype="float32", shape=("prod(B)", _RMS_PIECES), lifetime=(0, 1)),),
         batch_invariant=True,
@@ -57,7 +57,7 @@ KERNELS = (
         "split",
         "group_norm:bind_split",
         # Few groups, each long enough for several programs.
-        when=(f"x.dtype in {HALVES}", "N * groups <= 264", "M >= 65536"),
+        when=(f"x.dtype in {HALVES}", "N * groups <= 264", "M >= 32768"),
         key=_GROUP_KEY,
         workspace=tuple(
             Workspace(name=name, dtype="float32", shape=("N * groups", "256"), lifetime=(0, 1))
