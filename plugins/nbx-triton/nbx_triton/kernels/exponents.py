@@ -76,7 +76,7 @@ def short_power(x, e, NARROW_RANGE: tl.constexpr):
         unit = 1.1920928955078125e-07
         significand = (size - (above & -8388608)).to(tl.float32, bitcast=True)
     else:
-        significand, exponent = split(tl.abs(x), False)
+        significand, exponent = split(tl.abs(x))
         unit = 1.0
     t = significand - 1.0
     p = tl.fma(t, 0.1254131942987442, -0.21030129492282867)
@@ -117,8 +117,8 @@ def is_negative(x):
 
 
 @triton.jit
-def split(x, NORMAL: tl.constexpr):
-    """Return significand in sqrt(1/2)..sqrt(2) and exponent of a positive finite x; NORMAL: x is no subnormal number.
+def split(x):
+    """Return significand, in sqrt(1/2)..sqrt(2), and exponent of a positive finite x.
 
     Of zeros, infinities and NaN the significand is in the same range, and the exponent finite.
     """
@@ -128,11 +128,6 @@ def split(x, NORMAL: tl.constexpr):
         above = bits - 0x3FE6A09E667F3BCD
         significand = (bits - ((above >> 52) << 52)).to(tl.float64, bitcast=True)
         exponent = (above >> 52).to(tl.int32).to(tl.float64) - tl.where(small, 54.0, 0.0)
-    elif NORMAL:
-        bits = x.to(tl.int32, bitcast=True)
-        above = bits - 0x3F3504F3
-        significand = (bits - ((above >> 23) << 23)).to(tl.float32, bitcast=True)
-        exponent = (above >> 23).to(tl.float32)
     else:
         small = x < 1.1754943508222875e-38
         bits = tl.where(small, x * 16777216.0, x).to(tl.int32, bitcast=True)
@@ -150,7 +145,7 @@ def logarithm(x, EXACT: tl.constexpr):
     Cody and W. Waite, "Software Manual for the Elementary Functions", 1980). q and, if EXACT, the cube's term are
     carried in two parts: relative error 2^-36, else 2^-29; in float64 2^-64.
     """
-    significand, exponent = split(x, False)
+    significand, exponent = split(x)
     t = significand - 1.0
     if x.dtype == tl.float64:
         r = t * 0.027933670207858086 - 0.06433964520692825
