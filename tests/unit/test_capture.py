@@ -468,7 +468,8 @@ def test_a_captured_stream_takes_bound_calls_and_refuses_what_allocates_or_canno
     reg = simulated(made("made", *own))
     sim, x, out = reg.runtime("sim"), on_sim(np.abs(X)), on_sim(X)
     bound, again = reg.bind("sqrt", x, out=out), reg.bind("exp", x)
-    chosen = sim.stream(0)
+    chosen, allocated = sim.stream(0), sim.memory(0).allocations
+    assert len(bound.launches) == 2
     assert (bound.kernel, again.kernel) == ("made/sqrt/sim", "made/exp/sim")
     assert not sim.capturing(0, chosen)
     with sim.capture(0, chosen) as capture, nbx.stream(chosen):
@@ -481,13 +482,17 @@ def test_a_captured_stream_takes_bound_calls_and_refuses_what_allocates_or_canno
             (again, "NOT_REPLAYABLE"),
             (lambda: reg.capture(bound), "NOT_CAPTURED"),
             (lambda: reg.bind("sqrt", x, out=out), "MOVED"),
+            (lambda: bound.rebind(x), "MOVED"),
         ):
             with pytest.raises(nbx.CaptureError) as caught:
                 ask()
             assert caught.value.code == code
         with pytest.raises(nbx.NbxError, match="under capture; allocate before"):
             reg.call("negative", out)
+    assert sim.memory(0).allocations == allocated
     np.testing.assert_array_equal(out.numpy(), X)
-    capture.graph.replay(chosen)
-    chosen.synchronize()
-    np.testing.assert_array_equal(out.numpy(), -np.sqrt(np.abs(X)))
+    for scale in (1, 4):
+        sim.copy_in(0, x.address, np.abs(X) * np.float32(scale), chosen)
+        capture.graph.replay(chosen)
+        chosen.synchronize()
+        np.testing.assert_array_equal(out.numpy(), -np.sqrt(np.abs(X) * np.float32(scale)))

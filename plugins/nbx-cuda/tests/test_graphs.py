@@ -178,6 +178,36 @@ def test_calls_are_part_of_a_graph_of_torch_s(reg: nbx.Registry, torch: Any) -> 
         np.testing.assert_array_equal(y.cpu().numpy(), (X * scale + 1 + 2) * 2)
 
 
+def test_decode_attention_bound_before_is_part_of_a_graph_of_torch_s(reg: nbx.Registry, cuda: Any, torch: Any) -> None:
+    kernel = "nbx-triton/decode_attention/split"
+    if kernel not in reg.kernels:
+        pytest.skip("nbx-triton is not installed")
+    generator = torch.Generator("cuda").manual_seed(63)
+
+    def drawn(*shape: int) -> Any:
+        return torch.randn(shape, generator=generator, device="cuda", dtype=torch.float16)
+
+    # More keys than one split takes: partial results go through workspace, and a second launch adds them up.
+    q, k, v = drawn(2, 8, 64), drawn(2, 2, 1000, 64), drawn(2, 2, 1000, 64)
+    bound = reg.bind("decode_attention", q, k, v, kernel=kernel)
+    assert len(bound.launches) == 2
+    bound()
+    torch.cuda.synchronize()
+    allocated, graph = cuda.memory(0).allocations, torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = bound() * 1
+        for ask in (reg.call, reg.bind):
+            with pytest.raises(nbx.CaptureError, match="bind the op before") as caught:
+                ask("decode_attention", q, k, v, kernel=kernel)
+            assert caught.value.code == "MOVED"
+    assert cuda.memory(0).allocations == allocated
+    for _ in range(2):
+        q.copy_(drawn(2, 8, 64))
+        graph.replay()
+        torch.cuda.synchronize()
+        assert torch.equal(y, reg.call("decode_attention", q, k, v, kernel=kernel))
+
+
 @pytest.mark.parametrize(("kernel", "code"), [("scratch", "MOVED"), ("once", "NOT_REPLAYABLE")])
 def test_what_a_graph_of_torch_s_cannot_hold_is_refused(reg: nbx.Registry, torch: Any, kernel: str, code: str) -> None:
     x = torch.from_numpy(X).cuda()
