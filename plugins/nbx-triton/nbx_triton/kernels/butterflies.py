@@ -27,7 +27,7 @@ from nbx_registry.launch import BindContext, Launch
 from nbx_registry.space import Space
 from nbx_triton.compiler import THREADS_PER_WARP, Options
 from nbx_triton.kernels.circle import circle
-from nbx_triton.kernels.lanes import stack
+from nbx_triton.kernels.lanes import stack, unstack
 from nbx_triton.kernels.strided import NARROW, collapse, locate, program, reach
 from nbx_triton.launching import Pointer, launch
 
@@ -234,8 +234,9 @@ def forward(
     length: tl.constexpr = 1 << BITS
     last: tl.constexpr = BITS // ((BITS + 2) // 3)
     lane = tl.arange(0, ROWS << BITS)
-    row = program(WIDE) * ROWS + (lane >> BITS)
-    m = lane & (length - 1)
+    # Not by bits: the compiler sees neighbours in a quotient and a rest.
+    row = program(WIDE) * ROWS + lane // length
+    m = (lane % length).to(row.dtype)
     start = x + locate(row, shape, x_strides)
     a0, b0 = _pair(start, x_column, m, row < rows, 0, BITS)
     a1, b1 = _pair(start, x_column, m, row < rows, 1, BITS)
@@ -261,7 +262,7 @@ def forward(
     start = out + locate(row, shape, out_strides) * 2
     number = tl.arange(0, 8)[None, :]
     for t in tl.static_range(1 << last):
-        q = (lane & ((1 << (BITS - last)) - 1)) + (t << (BITS - last))
+        q = (lane & ((1 << (BITS - last)) - 1)).to(row.dtype) + (t << (BITS - last))
         # Frequencies 8 q to 8 q + 3, or their like beyond the middle as conjugates.
         low = q < length // 2
         first = tl.where(low, 8 * q, 8 * (length - 1 - q) + 4)
@@ -270,7 +271,7 @@ def forward(
             tl.where(low, i0[t], -i4[t]),
             tl.where(low, r1[t], r3[t]),
             tl.where(low, i1[t], -i3[t]),
-            tl.where(low, r2[t], r2[t]),
+            r2[t],
             tl.where(low, i2[t], -i2[t]),
             tl.where(low, r3[t], r1[t]),
             tl.where(low, i3[t], -i1[t]),
@@ -281,8 +282,8 @@ def forward(
             place = start[:, None] + (first[:, None] + number // 2) * out_column * 2 + number % 2
         tl.store(place, stack(four, lanes, 3), mask=(row < rows)[:, None])
         middle = (q == length // 2) & (row < rows)
-        tl.store(start + (4 * length) * out_column * 2, r0[t], mask=middle)
-        tl.store(start + (4 * length) * out_column * 2 + 1, i0[t], mask=middle)
+        tl.store(start + 8 * q * out_column * 2, r0[t], mask=middle)
+        tl.store(start + 8 * q * out_column * 2 + 1, i0[t], mask=middle)
 
 
 @triton.jit
@@ -294,22 +295,15 @@ def _pair(start, x_column, m, there, J: tl.constexpr, BITS: tl.constexpr):
 
 
 @triton.jit
-def _residue(start, x_column, q, known, there, K: tl.constexpr, BITS: tl.constexpr):
-    """Return frequencies K + 8 q, those beyond the middle as conjugates; what is not there, or does not count, is 0."""
-    f = 8 * q + K
-    half: tl.constexpr = 4 << BITS
-    beyond = f > half
-    f = tl.where(beyond, 2 * half - f, f)
-    place = (start + f * x_column * 2)[:, None] + tl.arange(0, 2)[None, :]
-    re, im = tl.split(tl.load(place, mask=(there & (f < known))[:, None], other=0))
-    im = tl.where((f == 0) | (f == half), 0.0, im)
-    return re, tl.where(beyond, -im, im)
+def _complex(place, mask):
+    """Return real and imaginary part of what lies at ``place``."""
+    pair = tl.load(place[:, None] + tl.arange(0, 2)[None, :], mask=mask[:, None], other=0)
+    return tl.split(pair)
 
 
 @triton.jit
-def _back(start, x_column, q, known, there, K: tl.constexpr, ROWS: tl.constexpr, BITS: tl.constexpr):
-    """Return the inverse transform of the frequencies of residue K, not divided by the length."""
-    re, im = _residue(start, x_column, q, known, there, K, BITS)
+def _back(re, im, ROWS: tl.constexpr, BITS: tl.constexpr):
+    """Return the inverse transform, not divided by the length."""
     # Exchanging real and imaginary parts turns the other way round.
     im, re = _transform(im, re, ROWS, BITS)
     return re, im
@@ -326,11 +320,12 @@ def inverse(
     out_strides,
     x_column,
     out_column,
+    FULL: tl.constexpr,
     WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BITS: tl.constexpr,
 ):
-    """Write ``ROWS`` rows of 8 times 2^BITS real numbers, from ``known`` frequencies.
+    """Write ``ROWS`` rows of 8 times 2^BITS real numbers, from ``known`` frequencies, or more than all (FULL).
 
     Strides of x count complex numbers.
     """
@@ -341,11 +336,28 @@ def inverse(
     q = (lane & (length - 1)).to(row.dtype)
     start = x + locate(row, shape, x_strides) * 2
     there = row < rows
-    r0, _ = _back(start, x_column, q, known, there, 0, ROWS, BITS)
-    r1, i1 = _back(start, x_column, q, known, there, 1, ROWS, BITS)
-    r2, i2 = _back(start, x_column, q, known, there, 2, ROWS, BITS)
-    r3, i3 = _back(start, x_column, q, known, there, 3, ROWS, BITS)
-    r4, i4 = _back(start, x_column, q, known, there, 4, ROWS, BITS)
+    # Frequencies 8 q to 8 q + 3 and 8 q + 4, or their like beyond the middle as conjugates.
+    low = q < length // 2
+    first = tl.where(low, 8 * q, 8 * (length - 1 - q) + 4)
+    alone = tl.where(low, 8 * q + 4, 8 * (length - q))
+    number = tl.arange(0, 8)[None, :]
+    if x_column == 1:
+        place = (start + 2 * first)[:, None] + number
+    else:
+        place = start[:, None] + (first[:, None] + number // 2) * x_column * 2 + number % 2
+    inside = there[:, None]
+    if not FULL:
+        inside = inside & (first[:, None] + number // 2 < known)
+    four = unstack(tl.load(place, mask=inside, other=0), ROWS << BITS, 3)
+    re, im = _complex(start + alone * x_column * 2, there & (alone < known))
+    # At the ends imaginary parts do not count.
+    i0 = tl.where(q == 0, 0.0, four[1])
+    im = tl.where(q == length // 2, 0.0, im)
+    r0, _ = _back(tl.where(low, four[0], re), tl.where(low, i0, -im), ROWS, BITS)
+    r1, i1 = _back(tl.where(low, four[2], four[6]), tl.where(low, four[3], -four[7]), ROWS, BITS)
+    r2, i2 = _back(four[4], tl.where(low, four[5], -four[5]), ROWS, BITS)
+    r3, i3 = _back(tl.where(low, four[6], four[2]), tl.where(low, four[7], -four[3]), ROWS, BITS)
+    r4, i4 = _back(tl.where(low, re, four[0]), tl.where(low, im, -four[1]), ROWS, BITS)
 
     lane = tl.arange(0, ROWS << (BITS - last))
     row = program(WIDE) * ROWS + (lane >> (BITS - last))
@@ -353,7 +365,7 @@ def inverse(
     there = row < rows
     scale: tl.constexpr = 0.125 / length
     for t in tl.static_range(1 << last):
-        m = (lane & ((1 << (BITS - last)) - 1)) + (t << (BITS - last))
+        m = (lane & ((1 << (BITS - last)) - 1)).to(row.dtype) + (t << (BITS - last))
         c, s = circle(m, 8 * length, 0.125 / length)
         cosines, sines = _powers(c, s, 3)
         a1, b1 = _product(r1[t], i1[t], cosines[0], -sines[0])
@@ -407,6 +419,7 @@ def _bind(ctx: BindContext, length: int) -> Sequence[Launch]:
             **({"known": x.shape[-1]} if back else {}),
         },
         constants={
+            **({"FULL": x.shape[-1] > length // 2} if back else {}),
             "WIDE": farthest >= NARROW or rows + slack >= NARROW,
             "ROWS": each,
             "BITS": length.bit_length() - 4,

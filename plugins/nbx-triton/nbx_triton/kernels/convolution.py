@@ -303,15 +303,16 @@ class _Tile(NamedTuple):
     stages: int
 
 
-def _tile(ctx: BindContext, x: TensorSpec, filters: int) -> _Tile:
+def _tile(ctx: BindContext, x: TensorSpec, filters: int, image: _Image) -> _Tile:
     if x.dtype.bits == 64:
         return _Tile(32, 32, 16, 4, 2)
     few = filters <= 16
     if x.dtype.bits == 32 or not has_matrix_unit(ctx):
         return _Tile(16, 64, 32, 4, 2) if few else _Tile(64, 64, 16, 4, 2)
-    if few:
-        return _Tile(16, 128, 32, 4, 3)
-    return _Tile(64, 128, 32, 4, 3)
+    if not few and image.out_height == 1 and image.out_width % PIECE == 0 and image.x_strides[3] == 1:
+        # Whole pieces of neighbouring pixels: addresses are few.
+        return _Tile(64 if filters <= 64 else 128, 128, 64, 8, 3)
+    return _Tile(16, 64, 32, 4, 3) if few else _Tile(64, 64, 32, 8, 3)
 
 
 def _window(ctx: BindContext) -> dict[str, Argument]:
@@ -328,7 +329,7 @@ def bind_tiles(ctx: BindContext) -> Sequence[Launch]:
     groups = attributes["groups"]
     filters, channels = out.shape[1] // groups, w.shape[1]
     image = _image(ctx)
-    tile = _tile(ctx, x, filters)
+    tile = _tile(ctx, x, filters, image)
     pixels = out.size // out.shape[1]
     _, (w_depth, *more) = collapse(w.shape[1:], w.strides[1:])
     step = launch(

@@ -10,15 +10,16 @@ import pytest
 SLIDE, GATHER = "nbx-triton/depthwise_conv2d/slide", "nbx-triton/depthwise_conv2d/gather"
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 @pytest.mark.parametrize(
-    ("shape", "taps", "padding"),
+    ("dtype", "shape", "taps", "padding"),
     [
-        ((2, 5, 9, 24), (3, 3), 1),
-        ((1, 3, 6, 17), (3, 3), (0, 2)),
-        ((2, 3, 1, 127), (1, 7), (0, 3)),
-        ((1, 2, 7, 16), (5, 4), (1, 9)),
-        ((1, 2, 3, 8), (3, 8), 2),
+        ("float16", (2, 5, 9, 24), (3, 3), 1),
+        ("float32", (2, 5, 9, 24), (3, 3), 1),
+        ("bfloat16", (1, 3, 6, 17), (3, 3), (0, 2)),
+        ("float32", (2, 3, 1, 127), (1, 7), (0, 3)),
+        ("bfloat16", (2, 3, 1, 128), (1, 7), (0, 3)),
+        ("float64", (1, 2, 7, 16), (5, 4), (1, 9)),
+        ("float16", (1, 2, 3, 8), (3, 8), 2),
     ],
     ids=str,
 )
@@ -55,14 +56,15 @@ def test_depthwise_of_any_window(check: Callable, normal: Callable, window: dict
 TILES, PACKED = "nbx-triton/conv2d/tiles", "nbx-triton/conv2d/channels-last"
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 @pytest.mark.parametrize(
-    ("shape", "filters", "window"),
+    ("dtype", "shape", "filters", "window"),
     [
-        ((2, 5, 9, 7), (17, 5, 3, 3), {"padding": 1}),
-        ((1, 6, 12, 9), (8, 3, 2, 3), {"groups": 2, "stride": (2, 1), "padding": (0, 3), "dilation": (1, 2)}),
-        ((2, 33, 5, 8), (70, 33, 1, 1), {}),
-        ((1, 3, 1, 65), (5, 3, 1, 7), {"stride": (1, 3)}),
+        ("float16", (2, 5, 9, 7), (17, 5, 3, 3), {"padding": 1}),
+        ("float64", (2, 5, 9, 7), (17, 5, 3, 3), {"padding": 1}),
+        ("float32", (1, 6, 12, 9), (8, 3, 2, 3), {"groups": 2, "stride": (2, 1), "padding": 3, "dilation": (1, 2)}),
+        ("bfloat16", (2, 33, 5, 8), (70, 33, 1, 1), {}),
+        ("float16", (2, 33, 4, 8), (70, 33, 1, 1), {}),
+        ("float16", (1, 3, 1, 65), (5, 3, 1, 7), {"stride": (1, 3)}),
     ],
     ids=str,
 )
@@ -70,13 +72,12 @@ def test_tiles(check: Callable, normal: Callable, dtype: str, shape: tuple, filt
     check(TILES, normal(dtype, *shape), normal(dtype, *filters), normal(dtype, filters[0]), **window)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize(
-    ("shape", "filters", "window"),
+    ("dtype", "shape", "filters", "window"),
     [
-        ((2, 16, 9, 8), (70, 16, 3, 3), {"padding": 1}),
-        ((1, 70, 7, 7), (5, 70, 1, 1), {}),
-        ((1, 34, 8, 9), (6, 17, 2, 3), {"groups": 2, "stride": (2, 1), "padding": (0, 3), "dilation": (1, 2)}),
+        ("float16", (2, 16, 9, 8), (70, 16, 3, 3), {"padding": 1}),
+        ("bfloat16", (1, 70, 7, 7), (5, 70, 1, 1), {}),
+        ("float16", (1, 34, 8, 9), (6, 17, 2, 3), {"groups": 2, "stride": (2, 1), "padding": 3, "dilation": (1, 2)}),
     ],
     ids=str,
 )
@@ -89,7 +90,7 @@ def test_channels_last(
 def test_convolution_of_views(check: Callable, normal: Callable) -> None:
     last = normal("float16", 2, 7, 5, 32).transpose(0, 3, 1, 2)
     bias = normal("float16", 16)[::2]
-    for x in (last, last[:, ::-1], last[:, ::2], np.broadcast_to(normal("float16", 1, 16, 7, 1), (2, 16, 7, 5))):
+    for x in (last, last[:, ::-1], np.broadcast_to(normal("float16", 1, 16, 7, 1), (2, 16, 7, 5))):
         filters = normal("float16", 3, 3, x.shape[1], 8).transpose(3, 2, 0, 1)
         check(PACKED, x, filters, bias, padding=1)
         check(TILES, x, filters, bias, padding=1)
