@@ -31,7 +31,7 @@ ORDERED = Space(
     parameters={"block_n": (1, 8, 32, 64, 128), "warps": (2, 4), "stages": (2, 4)},
     exclude={
         "wider than the weight": "block_n > 64 and block_n > N",
-        "less than a line of memory": "block_n < 32 and N >= 1024",
+        "less than a line of memory": "block_n < 32 and N > 32",
     },
 )
 SPLIT = Space(

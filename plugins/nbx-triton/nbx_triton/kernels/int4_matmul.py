@@ -26,7 +26,7 @@ from nbx_triton.kernels.strided import NARROW, program
 from nbx_triton.launching import Argument, launch
 
 GROUPS = Space(
-    parameters={"block_m": (64, 128), "block_n": (32, 64, 128), "stages": (2, 3, 4)},
+    parameters={"block_m": (64, 128), "block_n": (32, 64, 128), "stages": (3, 4)},
     exclude={
         "taller than x": "block_m > 64 and block_m > M",
         "wider than the weight": "block_n > 64 and block_n > N",
@@ -272,9 +272,9 @@ def bind_groups(ctx: BindContext) -> Sequence[Launch]:
     )
     # The kernel's workspace declares the same number.
     splits = triton.cdiv(groups, share)
-    # The unit takes 16 rows at the least.
-    block_m = min(ctx.settings["block_m"], max(16, triton.next_power_of_2(rows)))
     wide = _wide(ctx) or splits * out.size + 2**16 >= NARROW or rows * groups + 2**16 >= NARROW
+    # The unit takes 16 rows at the least; addresses in 64 bits take twice the registers.
+    block_m = min(ctx.settings["block_m"], max(16, triton.next_power_of_2(rows)), 32 if wide else 128)
     add = launch(
         ctx,
         add_rows,
