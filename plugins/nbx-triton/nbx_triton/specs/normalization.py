@@ -1,4 +1,4 @@
-"""Specs of kernels that normalise: rms_norm, group_norm."""
+"""Specs of kernels that normalise: rms_norm, group_norm, softmax of dense rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,41 @@ _GROUP_KEY = (
     "groups",
 )
 
+_SOFTMAX_KEY = ("x.dtype", "x.shape", "x.strides", "axis")
+_SOFTMAX_ROWS = (
+    f"x.dtype in {HALVES}",
+    "axis == -1 or axis == x.rank - 1",
+    "x.strides[-1] == 1 or L == 1 or x.size == 0",
+)
+_SOFTMAX_PIECES = ("x.size // max(L, 1)", "min(cdiv(L, 8192), 1024)")
+
 KERNELS = (
+    kernel(
+        "softmax@1",
+        "short",
+        "softmax:bind_short",
+        when=(*_SOFTMAX_ROWS, "L <= 16384"),
+        key=_SOFTMAX_KEY,
+        batch_invariant=True,
+        overlap="same",
+        preference=1,
+        doc="One program normalises up to 4096 elements of whole rows, or one row, read once.",
+    ),
+    kernel(
+        "softmax@1",
+        "split",
+        "softmax:bind_split",
+        # Few rows, each long enough for several programs.
+        when=(*_SOFTMAX_ROWS, "x.size <= 264 * L", "L >= 20000"),
+        key=_SOFTMAX_KEY,
+        workspace=tuple(
+            Workspace(name=name, dtype="float32", shape=_SOFTMAX_PIECES, lifetime=(0, 1)) for name in ("peaks", "sums")
+        ),
+        batch_invariant=True,
+        overlap="same",
+        preference=1,
+        doc="Up to 1024 programs a row write largest and sum, which each of a second launch merges before it scales.",
+    ),
     kernel(
         "rms_norm@1",
         "rows",
