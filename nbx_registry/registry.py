@@ -632,7 +632,7 @@ class Registry:
         inputs
             Arrays that it is given, whose contents change from replay to replay: ``graph(x)`` copies to them. While the
             graph is proven the floating ones are given other contents; without any, the small floating arrays that
-            calls on a device read and do not write.
+            calls on a device read and do not write. What is no array is kept for good.
         device
             Where every call must run; left out, where the first one does.
         steps
@@ -644,8 +644,9 @@ class Registry:
         CaptureError
             Its ``code`` is ``NOT_REPLAYABLE`` for a kernel that does not say that it can be replayed; ``HOST_READ``
             where the function reads a device's tensor on the host; ``MOVED`` where it allocates, or an array lies
-            elsewhere each time; ``CHANGED`` where it makes other calls, or none; ``REPLAY_DIFFERS``, with the call and
-            its kernel, where a replay leaves other bytes than a run; else ``NOT_CAPTURED``.
+            elsewhere each time, or one is returned that no call has to do with; ``CHANGED`` where it makes other calls,
+            or none, or returns another number; ``REPLAY_DIFFERS``, with the call and its kernel, where a replay leaves
+            other bytes than a run; else ``NOT_CAPTURED``.
         SignatureError, Refused, PluginFault, OutOfMemory
             As `call`.
 
