@@ -1,4 +1,4 @@
-"""Specs of kernels that normalise: rms_norm, group_norm, softmax of dense rows."""
+"""Specs of kernels that normalise: rms_norm, group_norm, softmax and layer_norm of dense rows."""
 
 from __future__ import annotations
 
@@ -75,6 +75,28 @@ KERNELS = (
         overlap="same",
         preference=1,
         doc="Up to 1024 programs a row write sums of squares, which each of a second launch adds before it scales.",
+    ),
+    kernel(
+        "layer_norm@1",
+        "split",
+        "layer_norm:bind_split",
+        # Few rows, each long enough for several programs.
+        when=(
+            f"x.dtype in {HALVES}",
+            "x.contiguous",
+            "out.contiguous",
+            "x.size <= 264 * x.shape[-1]",
+            "x.shape[-1] >= 20000",
+        ),
+        key=("x.dtype", "x.shape", "weight.given", "weight.strides", "bias.given", "bias.strides"),
+        workspace=tuple(
+            Workspace(name=name, dtype="float32", shape=("x.size // max(x.shape[-1], 1)", "256"), lifetime=(0, 1))
+            for name in ("counts", "means", "m2s")
+        ),
+        batch_invariant=True,
+        overlap="same",
+        preference=1,
+        doc="Up to 256 programs a row write mean and M2; those of a second launch merge them and normalise.",
     ),
     kernel(
         "group_norm@1",

@@ -78,3 +78,19 @@ def test_a_group_with_an_infinity_is_nan_and_no_other(
     first, second = np.split(out.reshape(-1), 2)
     assert np.isnan(first).all()
     assert np.isfinite(second).all()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_layer_norm_of_long_rows_in_pieces(check: Callable, normal: Callable, dtype: str) -> None:
+    x, weight = normal(dtype, 2, 33001), normal(dtype, 33001)
+    check("nbx-triton/layer_norm/split", x, weight, normal(dtype, 66002)[::2])
+    check("nbx-triton/layer_norm/split", x + x.dtype.type(100), None, None)
+
+
+def test_layer_norm_of_pieces_of_several_blocks(
+    check: Callable, normal: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nbx_triton.kernels.layer_norm.MAX_SHARES", 2)
+    x = normal("float32", 3, 33001)
+    x[1, 5], x[2, 5] = np.nan, np.inf
+    check("nbx-triton/layer_norm/split", x, None, normal("float32", 33001))
