@@ -86,7 +86,7 @@ def _butterfly(re, im, BITS: tl.constexpr):
     # The bits of a frequency come in reverse.
     found_re = ()
     found_im = ()
-    for k in tl.static_range(1 << BITS):
+    for k in tl.static_range(2**BITS):
         found_re = found_re + (re[((k & 1) << BITS >> 1) | ((k & 2) << BITS >> 3) | ((k & 4) << BITS >> 5)],)  # noqa: RUF005
         found_im = found_im + (im[((k & 1) << BITS >> 1) | ((k & 2) << BITS >> 3) | ((k & 4) << BITS >> 5)],)  # noqa: RUF005
     return found_re, found_im
@@ -97,7 +97,7 @@ def _powers(c, s, BITS: tl.constexpr):
     """Return cosines and sines of 1 to 2^BITS - 1, up to 7, times an angle."""
     cosines = (c,)
     sines = (s,)
-    for k in tl.static_range(2, 1 << BITS):
+    for k in tl.static_range(2, 2**BITS):
         # The product of two powers that are there: of k / 2, and of what is left.
         a = cosines[k // 2 - 1]
         b = sines[k // 2 - 1]
@@ -125,7 +125,7 @@ def _spread(x, LANES: tl.constexpr, BITS: tl.constexpr):
             high = high + (odd,)  # noqa: RUF005
         parts = low + high
     flat = ()
-    for i in tl.static_range(1 << BITS):
+    for i in tl.static_range(2**BITS):
         flat = flat + (tl.reshape(parts[i], (LANES,)),)  # noqa: RUF005
     return flat
 
@@ -140,7 +140,7 @@ def _collect(parts, LANES: tl.constexpr, BITS: tl.constexpr):
             high = tl.reshape(parts[i + (1 << (BITS - 1 - level))], (1 << level, LANES))
             joined = joined + (tl.permute(tl.join(low, high), (0, 2, 1)),)  # noqa: RUF005 - no unpacking
         parts = joined
-    return tl.reshape(parts[0], (1 << BITS, LANES))
+    return tl.reshape(parts[0], (2**BITS, LANES))
 
 
 @triton.jit
@@ -199,9 +199,9 @@ def _transform(re, im, ROWS: tl.constexpr, BITS: tl.constexpr):
     more: tl.constexpr = BITS % passes
     first: tl.constexpr = small + 1 if more > 0 else small
     lanes: tl.constexpr = ROWS << (BITS - first)
-    re = tl.permute(tl.reshape(re, (ROWS, 1 << first, 1 << (BITS - first))), (1, 0, 2))
-    im = tl.permute(tl.reshape(im, (ROWS, 1 << first, 1 << (BITS - first))), (1, 0, 2))
-    re = _spread(tl.reshape(re, (1 << first, lanes)), lanes, first)
+    re = tl.permute(tl.reshape(re, (ROWS, 2**first, 2 ** (BITS - first))), (1, 0, 2))
+    im = tl.permute(tl.reshape(im, (ROWS, 2**first, 2 ** (BITS - first))), (1, 0, 2))
+    re = _spread(tl.reshape(re, (2**first, lanes)), lanes, first)
     im = _spread(tl.reshape(im, (1 << first, lanes)), lanes, first)
     for i in tl.static_range(passes):
         re, im = _pass(
@@ -231,7 +231,7 @@ def forward(
     BITS: tl.constexpr,
 ):
     """Write the frequencies of ``ROWS`` rows of 8 times 2^BITS real numbers. Strides of out count complex numbers."""
-    length: tl.constexpr = 1 << BITS
+    length: tl.constexpr = 2**BITS
     last: tl.constexpr = BITS // ((BITS + 2) // 3)
     lane = tl.arange(0, ROWS << BITS)
     # Not by bits: the compiler sees neighbours in a quotient and a rest.
@@ -329,7 +329,7 @@ def inverse(
 
     Strides of x count complex numbers.
     """
-    length: tl.constexpr = 1 << BITS
+    length: tl.constexpr = 2**BITS
     last: tl.constexpr = BITS // ((BITS + 2) // 3)
     lane = tl.arange(0, ROWS << BITS)
     row = program(WIDE) * ROWS + (lane >> BITS)

@@ -58,7 +58,7 @@ def _vector(
     """
     found = ()
     if END - BEGIN > 1:
-        place = row[:, None] + tl.arange(0, 1 << BITS)[None, :]
+        place = row[:, None] + tl.arange(0, 2**BITS)[None, :]
         parts = unstack(tl.load(place, mask=inside[:, None], other=0), LANES, BITS)
         for i in tl.static_range(BEGIN - FIRST, END - FIRST):
             found = found + (parts[i],)  # noqa: RUF005 - the compiler unpacks no tuples
@@ -91,7 +91,7 @@ def _inputs(
     number of columns, 2^BITS: inputs lie side by side, and rows begin at and are multiples of it, so that a vector is
     all inside or all outside.
     """
-    columns: tl.constexpr = 1 << BITS
+    columns: tl.constexpr = 2**BITS
     count: tl.constexpr = columns + KW - 1
     # Vectors before the lane's own, and after.
     before: tl.constexpr = (PW + columns - 1) // columns
@@ -190,7 +190,7 @@ def slide(
     """
     result: tl.constexpr = out.dtype.element_ty
     wide: tl.constexpr = tl.float64 if result == tl.float64 else tl.float32
-    columns: tl.constexpr = 1 << BITS
+    columns: tl.constexpr = 2**BITS
     each: tl.constexpr = KH if TURNS == 1 else 1
     lane = program(WIDE) * LANES + tl.arange(0, LANES)
     live = lane < lanes

@@ -19,7 +19,7 @@ def unstack(x, LANES: tl.constexpr, BITS: tl.constexpr):
             high = high + (odd,)  # noqa: RUF005
         parts = low + high
     flat = ()
-    for i in tl.static_range(1 << BITS):
+    for i in tl.static_range(2**BITS):
         flat = flat + (tl.reshape(parts[i], (LANES,)),)  # noqa: RUF005
     return flat
 
@@ -32,4 +32,4 @@ def stack(parts, LANES: tl.constexpr, BITS: tl.constexpr):
         for i in tl.static_range(1 << (BITS - 1 - level)):
             joined = joined + (tl.join(parts[i], parts[i + (1 << (BITS - 1 - level))]),)  # noqa: RUF005
         parts = joined
-    return tl.reshape(parts[0], (LANES, 1 << BITS))
+    return tl.reshape(parts[0], (LANES, 2**BITS))
