@@ -27,7 +27,7 @@ def table_of(rng: np.random.Generator, lengths: list[int], page_tokens: int, spa
 @pytest.mark.parametrize(
     ("dtypes_", "heads", "widths", "page_tokens", "lengths"),
     [
-        (("float16", "float16"), (4, 2), (64, 64), 16, [0, 1, 130, 300]),
+        (("float16", "float16"), (4, 2), (64, 64), 16, [0, 1, 260]),
         (("bfloat16", "bfloat16"), (3, 3), (127, 33), 64, [65, 64]),
         (("float32", "float32"), (4, 1), (129, 40), 7, [33, 14]),
         (("float16", "float16"), (20, 1), (256, 256), 128, [257]),
@@ -61,7 +61,7 @@ def test_pools_of_tokens_before_heads_and_views_of_tables(
     check(ATTENTION, q, *pools, wide[:, ::2], np.array([17, 0, 48, 0], np.int32)[::2], q_dtype="float16", scale=0.3)
 
 
-@pytest.mark.parametrize("longest", [None, 300, 100_000])
+@pytest.mark.parametrize("longest", [None, 300])
 def test_a_bound_on_lengths_changes_nothing(
     check: Callable, normal: Callable, rng: np.random.Generator, longest: int | None
 ) -> None:
