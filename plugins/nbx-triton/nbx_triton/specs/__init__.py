@@ -3,8 +3,8 @@
 from nbx_triton.specs.attention import KERNELS as _ATTENTION
 from nbx_triton.specs.convolution import KERNELS as _CONVOLUTION
 from nbx_triton.specs.elementwise import KERNELS as _ELEMENTWISE
-from nbx_triton.specs.int4 import KERNELS as _INT4
 from nbx_triton.specs.fourier import KERNELS as _FOURIER
+from nbx_triton.specs.int4 import KERNELS as _INT4
 from nbx_triton.specs.layout import KERNELS as _LAYOUT
 from nbx_triton.specs.normalization import KERNELS as _NORMALIZATION
 from nbx_triton.specs.paged import KERNELS as _PAGED
