@@ -1,4 +1,4 @@
-"""prod, mean, max, argmax: along any axes, in one pass and a fixed order.
+"""sum, prod, mean, max, argmax: along any axes, in one pass and a fixed order.
 
 The tensor is seen as rows of elements to reduce: the axes that stay number the rows, those that go number the elements
 of a row. One program reduces a tile of ``BLOCK_ROWS`` rows by ``BLOCK_COLUMNS`` running results each, which are then
@@ -7,10 +7,10 @@ or along rows (then a row's elements are far from each other, and a tile takes r
 Where that makes too few programs the elements of a row are shared out among several, which write partial results that
 `gather` combines in order.
 
-Floating input is computed in float32 (float64 in float64), partial results included. Products of integers and bools are
-int64, which wraps as uint64 does; their sums for a mean too, but those of 64-bit integers float64; their largest in 32
-or 64 bits of their own kind. Every element is read once: the floor is the tensor's bytes over the bandwidth, with 16
-bytes a load, four loads or more of a thread under way. Deterministic: no atomics.
+Floating input is computed in float32 (float64 in float64), partial results included. Products and sums of integers and
+bools are int64, which wraps as uint64 does; their sums for a mean too, but those of 64-bit integers float64; their
+largest in 32 or 64 bits of their own kind. Every element is read once: the floor is the tensor's bytes over the
+bandwidth, with 16 bytes a load, four loads or more of a thread under way. Deterministic: no atomics.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def beginning(dtype: tl.constexpr, OP: tl.constexpr, OTHER: tl.constexpr, ROWS: 
         total = tl.full((ROWS, COLUMNS), OTHER, tl.float64)
     elif dtype.is_floating():
         total = tl.full((ROWS, COLUMNS), OTHER, tl.float32)
-    elif OP == "prod":
+    elif OP == "prod" or OP == "sum":
         total = tl.full((ROWS, COLUMNS), OTHER, tl.int64)
     elif OP == "mean":
         if dtype.primitive_bitwidth == 64:
@@ -93,7 +93,7 @@ def beginning(dtype: tl.constexpr, OP: tl.constexpr, OTHER: tl.constexpr, ROWS: 
 @triton.jit
 def merge(OP: tl.constexpr, total, place, a, at):
     """Take elements ``a`` into running results; ``place`` is where in the row the tile of the largest began."""
-    if OP == "mean":
+    if OP == "sum" or OP == "mean":
         total += a
     elif OP == "prod":
         total *= a
@@ -116,7 +116,7 @@ def finish(OP: tl.constexpr, total, place):
     if OP == "argmax":
         result, found = tl.reduce((total, place), 1, first_largest)
     else:
-        if OP == "mean":
+        if OP == "sum" or OP == "mean":
             result = tl.sum(total, axis=1)
         elif OP == "prod":
             result = tl.reduce(total, 1, multiply)
@@ -297,14 +297,14 @@ def _state(op: str, dtype: DType) -> int:
     """Return the bytes of a running result."""
     if op == "argmax":
         return 16 if dtype.bits == 64 else 8
-    return 8 if dtype.bits == 64 or (op in ("prod", "mean") and not dtype.floating) else 4
+    return 8 if dtype.bits == 64 or (op in ("sum", "prod", "mean") and not dtype.floating) else 4
 
 
 def _work(op: str, dtype: DType) -> str:
     """Return the dtype of running results, as `beginning` has it."""
     if dtype.floating:
         return "float64" if dtype.bits == 64 else "float32"
-    if op == "prod":
+    if op in ("sum", "prod"):
         return "int64"
     if op == "mean":
         return "float64" if dtype.bits == 64 else "int64"
@@ -313,7 +313,7 @@ def _work(op: str, dtype: DType) -> str:
 
 def _other(op: str, dtype: DType) -> float | int:
     """Return the number that changes no result."""
-    if op in ("prod", "mean"):
+    if op in ("sum", "prod", "mean"):
         return int(op == "prod")
     if dtype.floating:
         return float("-inf")

@@ -1,4 +1,4 @@
-"""Specs of prod, mean, max, argmax: `rows` or `columns` by what is dense in memory, each also with work shared out."""
+"""Specs of prod, mean, max, argmax, and sum: `rows` or `columns` by what is dense, each also with work shared out."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ _RUNS = "cdiv(out.size * max(bits(x.dtype) // 8, 1), 256)"
 """Runs of 256 bytes in one element of each row."""
 _SETTINGS = {"settings": "nbx_triton.kernels.reduce:SETTINGS", "defaults": {"vectors": 4, "warps": 4}}
 _ALONG = "x.contiguous or x.strides[-1] == 1"
+_KEY = ("x.dtype", "x.shape", "x.strides", "axis", "keepdims", "out.strides")
 
 
 def _workspace(op: str, most: str) -> tuple[Workspace, ...]:
@@ -26,13 +27,12 @@ def _kernels(op: str, *, exact: bool) -> Iterator[Kernel]:
     """Yield the kernels of an op; ``exact``: its results do not depend on the order."""
     last = "axis == -1 or axis == x.rank - 1" if op == "argmax" else "-1 in axis or x.rank - 1 in axis"
     dense = (f"x.dtype in {ALL}", f"axis == None or {last}", _ALONG)
-    key = ("x.dtype", "x.shape", "x.strides", "axis", "keepdims", "out.strides")
     yield kernel(
         f"{op}@1",
         "rows",
         "reduce:bind_rows",
         when=dense,
-        key=key,
+        key=_KEY,
         batch_invariant=True,
         preference=2,
         doc="The last axis goes: one program reduces a tile of rows, 64 bytes a thread at a time along them.",
@@ -42,19 +42,24 @@ def _kernels(op: str, *, exact: bool) -> Iterator[Kernel]:
         "split-rows",
         "reduce:bind_split_rows",
         when=(*dense, "out.size <= 512", "x.size >= 32768 * out.size"),
-        key=key,
+        key=_KEY,
         workspace=_workspace(op, f"cdiv({_LENGTH}, 16384), 1, cdiv(4096, max(out.size, 1))"),
         batch_invariant=exact,
         preference=3,
         **_SETTINGS,
         doc="Few long rows: several programs reduce 16384 elements or more of each, a second launch combines them.",
     )
+    yield from _columns(op, (f"x.dtype in {ALL}",), exact=exact)
+
+
+def _columns(op: str, when: tuple[str, ...], *, exact: bool) -> Iterator[Kernel]:
+    """Yield the kernels of an op whose tiles may be long along rows; other arguments as for `_kernels`."""
     yield kernel(
         f"{op}@1",
         "columns",
         "reduce:bind_columns",
-        when=(f"x.dtype in {ALL}",),
-        key=key,
+        when=when,
+        key=_KEY,
         batch_invariant=exact,
         **_SETTINGS,
         doc="Whichever axes go: one program reduces runs of 256 bytes of many rows, or a tile of rows that are dense.",
@@ -63,8 +68,8 @@ def _kernels(op: str, *, exact: bool) -> Iterator[Kernel]:
         f"{op}@1",
         "split-columns",
         "reduce:bind_split_columns",
-        when=(f"x.dtype in {ALL}", f"{_RUNS} <= 512", "x.size >= 1024 * out.size"),
-        key=key,
+        when=(*when, f"{_RUNS} <= 512", "x.size >= 1024 * out.size"),
+        key=_KEY,
         workspace=_workspace(op, f"cdiv({_LENGTH}, 256), 1, cdiv(2048, max({_RUNS}, 1))"),
         batch_invariant=exact,
         preference=1,
@@ -74,6 +79,8 @@ def _kernels(op: str, *, exact: bool) -> Iterator[Kernel]:
 
 
 KERNELS = (
+    # Where the last axis goes, sums have kernels of their own.
+    *_columns("sum", (f"x.dtype in {ALL}", "not (axis == None or -1 in axis or x.rank - 1 in axis)"), exact=False),
     *_kernels("prod", exact=False),
     *_kernels("mean", exact=False),
     *_kernels("max", exact=True),

@@ -120,3 +120,10 @@ def test_of_rows_that_lie_across_memory_neither(run: Callable, rng: np.random.Ge
     (many,) = run(f"nbx-triton/{op}/rows", x, axis=(1, 2))
     (few,) = run(f"nbx-triton/{op}/rows", x[:2], axis=(1, 2))
     assert many[:2].tobytes() == few.tobytes()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_sums_along_columns(check: Callable, rng: np.random.Generator, dtype: str) -> None:
+    check("nbx-triton/sum/columns", drawn(rng, dtype, 129, 7), axis=0)
+    check("nbx-triton/sum/columns", drawn(rng, dtype, 3, 33, 5), axis=(0, 1), keepdims=True)
+    check("nbx-triton/sum/split-columns", drawn(rng, dtype, 3001, 5), axis=0)
