@@ -399,8 +399,8 @@ def _packed(ctx: BindContext, pixels: int, filters: int, padded: int) -> _Tile:
     o, p, stages = settings["tile_filters"], settings["tile_pixels"], settings["stages"]
     o = min(o, max(SMALLEST, triton.next_power_of_2(filters)))
     multiprocessors = ctx.device.fact("multiprocessors")
-    while p > SMALLEST and 2 * groups * triton.cdiv(pixels, p) * triton.cdiv(filters, o) < multiprocessors:
-        p //= 2
+    while max(o, p) > SMALLEST and 2 * groups * triton.cdiv(pixels, p) * triton.cdiv(filters, o) < multiprocessors:
+        o, p = (o, p // 2) if p > SMALLEST else (o // 2, p)
     # A block of channels with little of nothing in it.
     k = next(k for k in (64, 32, 16) if 4 * (-padded % k) <= padded)
     limit = ctx.device.fact("shared.bytes_per_block_optin")
@@ -411,7 +411,7 @@ def _packed(ctx: BindContext, pixels: int, filters: int, padded: int) -> _Tile:
             p //= 2
         else:
             o //= 2
-    return _Tile(o, p, k, 8 if o * p >= 16384 else 4, stages)
+    return _Tile(o, p, k, 8 if o * p >= 8192 else 4, stages)
 
 
 def bind_channels_last(ctx: BindContext) -> Sequence[Launch]:
