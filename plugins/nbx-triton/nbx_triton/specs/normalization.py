@@ -18,6 +18,8 @@ _GROUP_KEY = (
     "groups",
 )
 
+_LAYER_NORM_ROWS = (f"x.dtype in {HALVES}", "x.contiguous", "out.contiguous")
+_LAYER_NORM_KEY = ("x.dtype", "x.shape", "weight.given", "weight.strides", "bias.given", "bias.strides")
 _SOFTMAX_KEY = ("x.dtype", "x.shape", "x.strides", "axis")
 _SOFTMAX_ROWS = (
     f"x.dtype in {HALVES}",
@@ -78,17 +80,22 @@ KERNELS = (
     ),
     kernel(
         "layer_norm@1",
+        "short",
+        "layer_norm:bind_short",
+        when=(*_LAYER_NORM_ROWS, "x.shape[-1] <= 16384"),
+        key=_LAYER_NORM_KEY,
+        batch_invariant=True,
+        overlap="same",
+        preference=1,
+        doc="One program normalises up to 4096 elements of whole rows, or one row, read once.",
+    ),
+    kernel(
+        "layer_norm@1",
         "split",
         "layer_norm:bind_split",
         # Few rows, each long enough for several programs.
-        when=(
-            f"x.dtype in {HALVES}",
-            "x.contiguous",
-            "out.contiguous",
-            "x.size <= 264 * x.shape[-1]",
-            "x.shape[-1] >= 20000",
-        ),
-        key=("x.dtype", "x.shape", "weight.given", "weight.strides", "bias.given", "bias.strides"),
+        when=(*_LAYER_NORM_ROWS, "x.size <= 264 * x.shape[-1]", "x.shape[-1] >= 20000"),
+        key=_LAYER_NORM_KEY,
         workspace=tuple(
             Workspace(name=name, dtype="float32", shape=("x.size // max(x.shape[-1], 1)", "256"), lifetime=(0, 1))
             for name in ("counts", "means", "m2s")
