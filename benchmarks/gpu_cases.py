@@ -304,7 +304,7 @@ def _gemv(kernel: str | None, seconds: float) -> Maker:
 
 
 CASES["gemv int4 K8192 N28672, the fastest"] = _gemv(None, 42e-6)
-CASES["gemv int4 K8192 N28672, byte for byte"] = _gemv("nbx-triton/dequant_gemv_int4/exact", 70e-6)
+CASES["gemv int4 K8192 N28672, byte for byte"] = _gemv("nbx-triton/dequant_gemv_int4/ordered", 70e-6)
 
 
 def _product(first: tuple[int, ...], second: tuple[int, ...], best: float) -> Maker:
