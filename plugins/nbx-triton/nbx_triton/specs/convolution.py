@@ -16,6 +16,7 @@ _KEY = (
     "stride",
     "padding",
     "dilation",
+    "out.strides",
 )
 
 _ACROSS = "groups * cdiv(CG, 16) * 16"

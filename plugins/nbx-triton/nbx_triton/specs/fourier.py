@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nbx_triton.specs.common import kernel
 
-_KEY = ("x.shape", "x.strides")
+_KEY = ("x.shape", "x.strides", "out.strides")
 _POWERS = f"N in {tuple(2**bits for bits in range(4, 15))}"
 
 KERNELS = (
@@ -13,7 +13,7 @@ KERNELS = (
             f"{op}@1",
             "tables",
             f"circle:bind_{op}",
-            key=("n",),
+            key=("n", "C.strides", "S.strides"),
             doc="One program writes 1024 entries of both tables, each from a part of the circle reduced in integers.",
         )
         for op in ("rfft_basis", "irfft_basis")
