@@ -53,6 +53,11 @@ class MemoryInfo:
     allocated_bytes: int = 0
     """Bytes asked for so far, ever growing."""
 
+    @property
+    def available(self) -> int | None:
+        """Bytes that can still be handed out: free ones, and those that are kept for just that; None: cannot tell."""
+        return None if self.free is None else self.free + (self.pooled or 0)
+
 
 class Buffer(Protocol):
     """Memory that its runtime allocated; freed in stream order when it is dropped."""

@@ -69,8 +69,8 @@ class Bench:
     def _sets(self, device: Device) -> tuple[int, bool]:
         """Return how many sets of operands to use, and whether a run finds none of its own in a cache."""
         each = sum(_nbytes(spec) for _, spec in self._slots if not spec.weak)
-        free = self.runtime.memory(self.live.index).free
-        room = MOST_BYTES if free is None else min(MOST_BYTES, free // 2)
+        available = self.runtime.memory(self.live.index).available
+        room = MOST_BYTES if available is None else min(MOST_BYTES, available // 2)
         most = min(max(room // max(each, 1), 1), MOST_SETS)
         caches = sum(int(device.fact(key)) for key in CACHES if key in device.facts)
         least = self.problem.signature.op.cost(self.problem.signature).least_bytes

@@ -133,6 +133,21 @@ def test_sets_of_operands_are_together_beyond_the_cache_that_the_file_states(
     assert (large.cold, large.sets) == (True, 3)
 
 
+def test_memory_that_is_kept_for_reuse_is_room_for_sets(make: Callable[..., nbx.Registry]) -> None:
+    target = make(compiled({})).target("sim:0")
+    assert target.runtime is not None
+    before = target.runtime.memory(0)
+    assert before.free is not None
+    kept = target.runtime.allocate(0, before.free - 4096)
+    del kept
+    target.runtime.synchronize(0)
+    after = target.runtime.memory(0)
+    assert after.free is not None
+    assert after.free < before.free // 8
+    assert after.available == before.available
+    test_sets_of_operands_are_together_beyond_the_cache_that_the_file_states(make)
+
+
 def test_cold_runs_take_the_sets_in_turn_and_warm_ones_stay(make: Callable[..., nbx.Registry]) -> None:
     reg = make(compiled({}))
     target = reg.target("sim:0")

@@ -145,8 +145,8 @@ def _benches(trial: Trial, count: int) -> list[Bench] | None:
     """Return the sets, the trial's own buffers first; None where they do not fit."""
     first = trial.bench
     more = (count - 1) * sum(buffer.nbytes for buffer in first.buffers.values())
-    free = first.runtime.memory(first.index).free
-    if more > MOST_BYTES or (free is not None and more > free // 2):
+    available = first.runtime.memory(first.index).available
+    if more > MOST_BYTES or (available is not None and more > available // 2):
         return None
     return [first, *(Bench(trial.bound, trial.problem.sample) for _ in range(count - 1))]
 
