@@ -332,12 +332,10 @@ def test_a_captured_sequence_replays_on_new_contents(registry, sim):
 
 
 def test_out_of_memory_reaches_the_caller_with_figures_and_the_next_call_works(registry, sim):
-    # What tests before this one left in cycles holds memory of the process's one simulation.
-    gc.collect()
-    sim.synchronize(0)
     elements = CAPACITY // 4 // 2
     x = nbx.empty(elements, device="sim:0")
-    y = nbx.empty(elements - 4096, device="sim:0")
+    # All that others have left of the process's one simulation.
+    y = nbx.empty((sim.memory(0).available - 16384) // 4, device="sim:0")
     with pytest.raises(OutOfMemory) as raised:
         registry.call("astype", x, dtype="float16")
     assert raised.value.requested == 2 * elements
