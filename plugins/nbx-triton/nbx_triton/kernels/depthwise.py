@@ -38,7 +38,7 @@ UNROLLED = 12
 """Taps of a filter that is unrolled: the time to compile grows with the square of what is."""
 
 SETTINGS = Space(
-    parameters={"lane_rows": (1, 2, 4, 8), "warps": (2, 4, 8)},
+    parameters={"lane_rows": (1, 2, 4, 8), "warps": (4, 8)},
     exclude={
         "more rows than outputs": "lane_rows > 1 and lane_rows >= 2 * OH",
         "more inputs than registers": (
