@@ -14,6 +14,7 @@ from nbx_registry.errors import NbxError, Refused, SignatureError
 from nbx_registry.interop import Adapter
 from nbx_registry.interop.memory import address_of
 from nbx_registry.interop.nbx_tensors import NbxAdapter
+from nbx_registry.items import told
 from nbx_registry.program import BoundProgram
 from nbx_registry.runtime import Runtime
 from nbx_registry.spec import TensorSpec
@@ -41,9 +42,12 @@ class FaultyKernel:
     """That call in words."""
     together: tuple[str, ...] = ()
     """Kernels without which it does no harm: only together do they make the run wrong."""
+    raised: str = ""
+    """What the run raises with it, in words; empty where the run ends and its result is wrong."""
 
     def __str__(self) -> str:
         text = f"{self.kernel}, from call {self.call} on: {self.request}"
+        text += f", and the run raises {self.raised}" if self.raised else ""
         return text + (f" (only together with {', '.join(self.together)})" if self.together else "")
 
 
@@ -101,6 +105,8 @@ class _Search:
         self._run = run
         self._compare = compare
         self._runs = 0
+        self._raised = ""
+        """What the last run that was compared raised."""
         self._held: list[bytes] = []
         """What the reference holds."""
         self._swapper = Swapper(registry)
@@ -154,6 +160,7 @@ class _Search:
         None where the run does not call it this time.
         """
         self._wrong(reference, _Real([kernel, *together]))
+        raised = self._raised
         calls = self._swapper.calls.get(kernel)
         if not calls:
             return None
@@ -161,20 +168,22 @@ class _Search:
         while high - low > 1:
             middle = (low + high) // 2
             if self._wrong(reference, _Real([kernel, *together], {kernel: middle})):
-                high = middle
+                high, raised = middle, self._raised
             else:
                 low = middle
         number, op, request = calls[high - 1]
-        return FaultyKernel(kernel, op, number, request, tuple(together))
+        return FaultyKernel(kernel, op, number, request, tuple(together), raised)
 
     def _result(self, real: _Real) -> Any:
         self._runs += 1
         return self._swapper.run(self._run, real)
 
     def _wrong(self, reference: Any, real: _Real) -> bool:
+        self._raised = ""
         try:
             result = self._result(real)
-        except Exception:  # noqa: BLE001 - a client's code may raise anything, and ran through with the host's kernels
+        except Exception as error:  # noqa: BLE001 - a client's code may raise anything; with the host's kernels it did not
+            self._raised = told(error)
             return True
         return not self._right(reference, result)
 

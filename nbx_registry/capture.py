@@ -73,10 +73,12 @@ class _Capture:
                 outputs,
             )
             self._prove(graph, steps)
-        except BaseException:
-            # The error is what is to be told, also where it left the device unusable.
-            with suppress(NbxError):
+        except BaseException as error:
+            try:
                 self._restore()
+            except NbxError as inner:
+                # What went wrong first is what is raised, also where it left the device unusable.
+                error.add_note(f"what the arrays held before could not be put back: {inner}")
             raise
         self._restore()
         recording.contents.put(before)

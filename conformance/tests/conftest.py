@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -20,6 +21,9 @@ SIMULATION = Path(__file__).parents[2] / "tests" / "plugins" / "nbx-simulated"
 
 if SIMULATION.is_dir():
     sys.path.append(str(SIMULATION))
+    # Tests skip without these in an unpacked distribution alone: in the repository they have to import.
+    for module in ("nbx_simulated.plugin", "nbx_sdm"):
+        importlib.import_module(module)
 
 
 @pytest.fixture

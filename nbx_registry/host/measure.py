@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import datetime
 import json
-import os
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from nbx_registry import yamlfile
+from nbx_registry import jsonfile, yamlfile
 from nbx_registry.errors import FileError
 from nbx_registry.host.parallel import spread
 from nbx_registry.yamlfile import Table
@@ -117,10 +115,7 @@ def write(
             lines += [f"{key}:", *(f"  {json.dumps(name)}: {_flow(row)}" for name, row in value.items())]
         else:
             lines.append(f"{key}: {_flow(value)}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, suffix=".new", delete=False) as stream:
-        stream.write("\n".join(lines) + "\n")
-    os.replace(stream.name, path)
+    jsonfile.replace(path, ("\n".join(lines) + "\n").encode())
     return path
 
 

@@ -221,6 +221,8 @@ def test_a_kernel_that_raises_makes_the_run_wrong() -> None:
     registry = nbx.load(plugins=[made], require="any")
     found = registry.bisect(lambda: registry.call("sqrt", registry.call("add", X, 1.0), kernel="boom/sqrt/x"), close)
     assert (found.kernel, found.call) == ("boom/sqrt/x", 1)
+    assert "boom" in found.faults[0].raised
+    assert "the run raises PluginFault" in str(found)
 
 
 def test_what_the_client_s_own_code_raises_is_wrong_too(reg: nbx.Registry, place: str) -> None:
@@ -235,6 +237,7 @@ def test_what_the_client_s_own_code_raises_is_wrong_too(reg: nbx.Registry, place
 
     found = reg.bisect(run, close)
     assert (found.op, found.call) == ("softmax@1", 13)
+    assert found.faults[0].raised == "LookupError: nothing has that index"
 
     def always() -> None:
         raise LookupError("nothing has that index")

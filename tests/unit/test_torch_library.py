@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
 from making import host_kernel, made, plugin
 
 import nbx_registry as nbx
 from nbx_registry.op import op
 from nbx_registry.registry import set_default
-
-torch = pytest.importorskip("torch")
 
 # Importing what torch compiles with warns of torch's own.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")

@@ -11,16 +11,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from nbx_registry import jsonfile
+from nbx_registry.errors import FileError
 from nbx_registry.launch import Artifact
 
 _FORMAT = "nbx artifact 1"
+
+_UNKEPT: set[Path] = set()
+"""Folders of which it was told that nothing can be kept there."""
 
 
 class Store:
@@ -58,23 +61,17 @@ class Store:
         return Artifact(image=image, **json.loads(head))
 
     def put(self, key: Sequence[str], artifact: Artifact) -> None:
-        """Keep an artifact. Where the folder cannot be written, nothing is kept."""
+        """Keep an artifact. Where the folder cannot be written, nothing is kept, which is told once (a warning)."""
         path = self.path(key)
         facts = {name: value for name, value in asdict(artifact).items() if name != "image"}
         body = json.dumps(facts, sort_keys=True).encode() + b"\n" + artifact.image
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=path.parent, prefix="writing-", delete=False) as file:
-                try:
-                    file.write(_digest(path.name, body) + b"\n" + body)
-                    file.close()
-                    os.replace(file.name, path)
-                except OSError:
-                    os.unlink(file.name)
-                    raise
-        except OSError:
-            # A full disk or a folder of somebody else's: what is not kept is compiled again by the next process.
-            return
+            jsonfile.replace(path, _digest(path.name, body) + b"\n" + body)
+        except FileError as error:
+            # A full disk, or a folder of somebody else's. Once is enough: the next one will not be kept either.
+            if self.folder not in _UNKEPT:
+                _UNKEPT.add(self.folder)
+                _tell(f"compiled code is not kept for other processes, which compile it again: {error}")
 
 
 def _digest(name: str, body: bytes) -> bytes:

@@ -94,13 +94,17 @@ def test_what_cannot_be_read_or_written_is_done_without(store: Store) -> None:
     store.path(KEY).mkdir(parents=True)
     with pytest.warns(RuntimeWarning, match="cannot be read"):
         assert store.get(KEY) is None
+    with pytest.warns(RuntimeWarning, match="is not kept for other processes"):
+        store.put(KEY, MADE)
+    # It is told once.
     store.put(KEY, MADE)
     assert store.path(KEY).is_dir()
     assert [path.name for path in store.path(KEY).parent.iterdir()] == [store.path(KEY).name]
     blocked = Store(store.path(KEY) / "x")
     store.path(KEY).rmdir()
     store.path(KEY).write_text("no folder")
-    blocked.put(KEY, MADE)
+    with pytest.warns(RuntimeWarning, match="is not kept for other processes"):
+        blocked.put(KEY, MADE)
     assert store.path(KEY).read_text() == "no folder"
 
 
