@@ -101,14 +101,22 @@ def ptx(entry: str, parameters: int, shared_bytes: int = 0) -> Artifact:
     )
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """On a machine with cards, to fail where tests would skip for want of one."""
+    parser.addoption("--cards", type=int, default=0, help="NVIDIA cards that must be here, else tests fail")
+
+
 @pytest.fixture(scope="session")
-def cuda() -> CudaRuntime:
+def cuda(pytestconfig: pytest.Config) -> CudaRuntime:
+    wanted = pytestconfig.getoption("--cards", default=0)
     try:
         ctypes.CDLL(LIBRARY)
     except OSError:
+        if wanted:
+            raise
         pytest.skip("no NVIDIA driver on this machine")
     runtime = create()
-    assert runtime.devices(), runtime.why_absent()
+    assert len(runtime.devices()) >= max(wanted, 1), runtime.why_absent() or runtime.devices()
     return runtime
 
 
