@@ -12,7 +12,7 @@ KERNELS = (
     kernel(
         "paged_decode_attention@1",
         "split",
-        "paged:bind_decode_attention",
+        "paged_attention:bind",
         when=(f"q.dtype in {HALVES}", f"k_pool.dtype in {HALVES}", "D <= 256", "Dv <= 256"),
         key=(
             "q.dtype",
@@ -35,14 +35,14 @@ KERNELS = (
             Workspace(name="partial_l", dtype="float32", shape=("B * Hq", _SPLITS), lifetime=(0, 1)),
         ),
         defaults={"keys": 64, "stages": 3},
-        settings="nbx_triton.kernels.paged:ATTENTION",
+        settings="nbx_triton.kernels.paged_attention:ATTENTION",
         batch_invariant=True,
         doc="One program attends a split of a sequence's keys for the query heads of a KV head; a second launch joins.",
     ),
     kernel(
         "paged_kv_append_step@1",
         "rows",
-        "paged:bind_kv_append_step",
+        "paged_cache:bind_append_step",
         when=(
             f"k_new.dtype in {HALVES} and k_pool.dtype in {HALVES}"
             " or k_new.dtype == k_pool.dtype and not saturate and bits(k_pool.dtype) in (8, 16, 32, 64)",
@@ -68,7 +68,7 @@ KERNELS = (
     kernel(
         "paged_lens_advance@1",
         "blocks",
-        "paged:bind_lens_advance",
+        "paged_cache:bind_advance",
         key=("lens.shape", "lens.strides", "n"),
         batch_invariant=True,
         doc="One program adds to 256 lengths.",
