@@ -28,8 +28,9 @@ from nbx_registry.space import Space
 from nbx_triton.compiler import THREADS_PER_WARP, Options
 from nbx_triton.kernels.circle import circle
 from nbx_triton.kernels.lanes import stack, unstack
-from nbx_triton.kernels.strided import NARROW, collapse, locate, program, reach
-from nbx_triton.launching import Pointer, launch
+from nbx_triton.kernels.signals import signals_of
+from nbx_triton.kernels.strided import locate, program
+from nbx_triton.launching import launch
 
 HELD = 64
 """Real numbers of a thread: in an eighth of them, as many lanes as there are threads."""
@@ -108,42 +109,6 @@ def _powers(c, s, BITS: tl.constexpr):
 
 
 @triton.jit
-def _spread(x, LANES: tl.constexpr, BITS: tl.constexpr):
-    """Return x[2^BITS, LANES] as a tuple of tensors [LANES].
-
-    The bit that is split off is the last axis, and lanes are the fastest one of the rest: so the compiler gives a
-    thread whole lanes at the first split, and later ones move nothing.
-    """
-    parts = (x,)
-    for level in tl.static_range(BITS):
-        low = ()
-        high = ()
-        for i in tl.static_range(1 << level):
-            both = tl.reshape(parts[i], (1 << (BITS - 1 - level), 2, LANES))
-            even, odd = tl.split(tl.permute(both, (0, 2, 1)))
-            low = low + (even,)  # noqa: RUF005 - the compiler unpacks no tuples
-            high = high + (odd,)  # noqa: RUF005
-        parts = low + high
-    flat = ()
-    for i in tl.static_range(2**BITS):
-        flat = flat + (tl.reshape(parts[i], (LANES,)),)  # noqa: RUF005
-    return flat
-
-
-@triton.jit
-def _collect(parts, LANES: tl.constexpr, BITS: tl.constexpr):
-    """Return 2^BITS tensors [LANES] as one tensor [2^BITS, LANES]: the inverse of `_spread`, which moves nothing."""
-    for level in tl.static_range(BITS):
-        joined = ()
-        for i in tl.static_range(1 << (BITS - 1 - level)):
-            low = tl.reshape(parts[i], (1 << level, LANES))
-            high = tl.reshape(parts[i + (1 << (BITS - 1 - level))], (1 << level, LANES))
-            joined = joined + (tl.permute(tl.join(low, high), (0, 2, 1)),)  # noqa: RUF005 - no unpacking
-        parts = joined
-    return tl.reshape(parts[0], (2**BITS, LANES))
-
-
-@triton.jit
 def _exchange(
     parts, ROWS: tl.constexpr, REST: tl.constexpr, DONE: tl.constexpr, BITS: tl.constexpr, NEXT: tl.constexpr
 ):
@@ -151,10 +116,10 @@ def _exchange(
 
     ``parts`` are the 2^BITS frequencies of this pass, over lanes (row, NEXT + REST bits of place, DONE of frequency).
     """
-    one = _collect(parts, ROWS << (NEXT + REST + DONE), BITS)
+    one = stack(parts, ROWS << (NEXT + REST + DONE), BITS, FIRST=True)
     digits = tl.reshape(one, (1 << BITS, ROWS, 1 << NEXT, 1 << REST, 1 << DONE))
     lanes: tl.constexpr = ROWS << (REST + DONE + BITS)
-    return _spread(tl.reshape(tl.permute(digits, (2, 1, 3, 0, 4)), (1 << NEXT, lanes)), lanes, NEXT)
+    return unstack(tl.reshape(tl.permute(digits, (2, 1, 3, 0, 4)), (1 << NEXT, lanes)), lanes, NEXT, FIRST=True)
 
 
 @triton.jit
@@ -201,8 +166,8 @@ def _transform(re, im, ROWS: tl.constexpr, BITS: tl.constexpr):
     lanes: tl.constexpr = ROWS << (BITS - first)
     re = tl.permute(tl.reshape(re, (ROWS, 2**first, 2 ** (BITS - first))), (1, 0, 2))
     im = tl.permute(tl.reshape(im, (ROWS, 2**first, 2 ** (BITS - first))), (1, 0, 2))
-    re = _spread(tl.reshape(re, (2**first, lanes)), lanes, first)
-    im = _spread(tl.reshape(im, (1 << first, lanes)), lanes, first)
+    re = unstack(tl.reshape(re, (2**first, lanes)), lanes, first, FIRST=True)
+    im = unstack(tl.reshape(im, (2**first, lanes)), lanes, first, FIRST=True)
     for i in tl.static_range(passes):
         re, im = _pass(
             re,
@@ -394,33 +359,16 @@ def _bind(ctx: BindContext, length: int) -> Sequence[Launch]:
         return ()
     warps = max(ctx.settings["warps"], length // (HELD * THREADS_PER_WARP))
     each = max(1, HELD * THREADS_PER_WARP * warps // length)
-    rows = out.size // out.shape[-1]
-    shape, x_strides, out_strides = collapse(out.shape[:-1], x.strides[:-1], out.strides[:-1])
+    signals = signals_of(ctx, slack=2 * each, places=2 * length)
     back = x.dtype.kind == "complex"
-    slack = 2 * each
-    # Complex numbers are pairs, so distances double.
-    farthest = 2 * max(
-        reach((*shape[:-1], shape[-1] + slack, tensor.shape[-1] + length), (*strides, tensor.strides[-1]))
-        for tensor, strides in ((x, x_strides), (out, out_strides))
-    )
     step = launch(
         ctx,
         inverse if back else forward,
-        programs=triton.cdiv(rows, each),
-        arguments={
-            "x": Pointer("x", "float32", x.align),
-            "out": Pointer("out", "float32", out.align),
-            "rows": rows,
-            "shape": shape,
-            "x_strides": x_strides,
-            "out_strides": out_strides,
-            "x_column": x.strides[-1],
-            "out_column": out.strides[-1],
-            **({"known": x.shape[-1]} if back else {}),
-        },
+        programs=triton.cdiv(signals.rows, each),
+        arguments={**signals.arguments, **({"known": x.shape[-1]} if back else {})},
         constants={
             **({"FULL": x.shape[-1] > length // 2} if back else {}),
-            "WIDE": farthest >= NARROW or rows + slack >= NARROW,
+            "WIDE": signals.wide,
             "ROWS": each,
             "BITS": length.bit_length() - 4,
         },

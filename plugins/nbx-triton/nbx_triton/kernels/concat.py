@@ -19,19 +19,19 @@ from nbx_registry.launch import BindContext, Launch
 from nbx_registry.spec import TensorSpec
 from nbx_triton.compiler import Options
 from nbx_triton.kernels.strided import NARROW, collapse, locate, program, reach
+from nbx_triton.kernels.tiles import ELEMENTS, tile, tile_shape
 from nbx_triton.launching import Argument, Pointer, launch
 
 OPTIONS = Options(num_warps=4, num_stages=1, enable_fp_fusion=False)
 TENSORS = 8
 """Tensors that one launch copies."""
-_ELEMENTS = 4096
 
 
 @triton.jit
 def copy_part(
     x,
     out,
-    tile,
+    number,
     rows,
     columns,
     pair,
@@ -46,9 +46,7 @@ def copy_part(
     BLOCK_COLUMNS: tl.constexpr,
 ):
     """Copy one tile of a tensor. COMPLEX writes pairs of float32, of which ``x`` has both members if ``pair`` is 1."""
-    across = (columns + BLOCK_COLUMNS - 1) // BLOCK_COLUMNS
-    row = tile // across * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
-    column = tile % across * BLOCK_COLUMNS + tl.arange(0, BLOCK_COLUMNS)
+    row, column = tile(number, columns, BLOCK_ROWS, BLOCK_COLUMNS)
     inside = (row < rows)[:, None] & (column < columns)[None, :]
     source = x + locate(row, row_shape, x_row_strides)[:, None] + locate(column, shape, x_strides)[None, :]
     target = out + locate(row, row_shape, out_row_strides)[:, None] + locate(column, shape, out_strides)[None, :]
@@ -161,8 +159,7 @@ def _copy(ctx: BindContext, parts: Sequence[_Part], mixed: bool) -> Launch:
     (out,) = ctx.signature.outputs
     complex_out = mixed and out.dtype.name == "complex64"
     bits = "float32" if complex_out else out.dtype if mixed else f"int{out.dtype.itemsize * 8}"
-    block_columns = min(_ELEMENTS, triton.next_power_of_2(max(part.columns for part in parts)))
-    block_rows = min(_ELEMENTS // block_columns, triton.next_power_of_2(max(part.rows for part in parts)))
+    block_rows, block_columns = tile_shape(max(part.rows for part in parts), max(part.columns for part in parts))
     ends: list[int] = []
     for part in parts:
         tiles = triton.cdiv(part.rows, block_rows) * triton.cdiv(part.columns, block_columns)
@@ -194,7 +191,7 @@ def _copy(ctx: BindContext, parts: Sequence[_Part], mixed: bool) -> Launch:
         constants={
             "COMPLEX": complex_out,
             "WIDE": any(part.wide for part in parts)
-            or 2 * out.size + slack + _ELEMENTS >= NARROW
+            or 2 * out.size + slack + ELEMENTS >= NARROW
             or 2 * reach(out.shape, out.strides) >= NARROW,
             "BLOCK_ROWS": block_rows,
             "BLOCK_COLUMNS": block_columns,

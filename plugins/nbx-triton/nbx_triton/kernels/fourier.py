@@ -19,12 +19,25 @@ import triton.language as tl
 from nbx_registry.launch import BindContext, Launch, Scalar
 from nbx_triton.compiler import Options
 from nbx_triton.kernels.circle import circle
-from nbx_triton.kernels.strided import NARROW, collapse, locate, program, reach
-from nbx_triton.launching import Pointer, launch
+from nbx_triton.kernels.signals import signals_of
+from nbx_triton.kernels.strided import locate, program
+from nbx_triton.kernels.tiles import tile
+from nbx_triton.launching import launch
 
 BLOCK_F, BLOCK_K = 64, 16
 NARROW_LENGTH = 2**27
 """Below this length eight times a place, and a frequency times BLOCK_K, have 32 bits."""
+
+
+@triton.jit
+def _begin(f, n, LONG: tl.constexpr, BLOCK_K: tl.constexpr):
+    """Return the first block's places, for each and each of frequencies f the part of the circle, and its step."""
+    j = tl.arange(0, BLOCK_K).to(f.dtype)
+    if LONG:
+        turning = tl.minimum(f, n - 1).to(tl.int64)
+    else:
+        turning = tl.minimum(f, n - 1)
+    return j, turning[None, :] * j[:, None] % n, (turning * BLOCK_K % n)[None, :]
 
 
 @triton.jit
@@ -54,17 +67,8 @@ def forward(
 ):
     """Write frequencies of rows. Strides of out count complex numbers; LONG: places need 64 bits."""
     count = n // 2 + 1
-    number = program(WIDE)
-    tiles = (count + BLOCK_F - 1) // BLOCK_F
-    row = number // tiles * BLOCK_R + tl.arange(0, BLOCK_R)
-    f = number % tiles * BLOCK_F + tl.arange(0, BLOCK_F)
-    j = tl.arange(0, BLOCK_K).to(f.dtype)
-    if LONG:
-        turning = tl.minimum(f, n - 1).to(tl.int64)
-    else:
-        turning = tl.minimum(f, n - 1)
-    place = turning[None, :] * j[:, None] % n
-    step = (turning * BLOCK_K % n)[None, :]
+    row, f = tile(program(WIDE), count, BLOCK_R, BLOCK_F)
+    j, place, step = _begin(f, n, LONG, BLOCK_K)
     start = (x + locate(row, shape, x_strides))[:, None]
     there = (row < rows)[:, None]
     even = tl.zeros((BLOCK_R, BLOCK_F), tl.float32)
@@ -105,17 +109,8 @@ def backward(
 ):
     """Write rows from their first ``known`` frequencies. Strides of x count complex numbers; LONG as for `forward`."""
     count = n // 2 + 1
-    number = program(WIDE)
-    tiles = (count + BLOCK_F - 1) // BLOCK_F
-    row = number // tiles * BLOCK_R + tl.arange(0, BLOCK_R)
-    f = number % tiles * BLOCK_F + tl.arange(0, BLOCK_F)
-    j = tl.arange(0, BLOCK_K).to(f.dtype)
-    if LONG:
-        turning = tl.minimum(f, n - 1).to(tl.int64)
-    else:
-        turning = tl.minimum(f, n - 1)
-    place = turning[None, :] * j[:, None] % n
-    step = (turning * BLOCK_K % n)[None, :]
+    row, f = tile(program(WIDE), count, BLOCK_R, BLOCK_F)
+    j, place, step = _begin(f, n, LONG, BLOCK_K)
     start = (x + 2 * locate(row, shape, x_strides))[:, None]
     there = (row < rows)[:, None]
     even = tl.zeros((BLOCK_R, BLOCK_F), tl.float32)
@@ -142,34 +137,21 @@ def _bind(ctx: BindContext, n: int) -> Sequence[Launch]:
     (out,) = ctx.signature.outputs
     if out.size == 0:
         return ()
-    rows = out.size // out.shape[-1]
+    block = 16 if out.size // out.shape[-1] <= 16 else 64
+    signals = signals_of(ctx, slack=block, places=n + BLOCK_F)
     back = x.dtype.kind == "complex"
-    shape, x_strides, out_strides = collapse(out.shape[:-1], x.strides[:-1], out.strides[:-1])
-    block = 16 if rows <= 16 else 64
-    # Complex numbers are pairs, so distances double.
-    farthest = 2 * max(
-        reach((*shape[:-1], shape[-1] + block, n + BLOCK_F), (*strides, tensor.strides[-1]))
-        for tensor, strides in ((x, x_strides), (out, out_strides))
-    )
     step = launch(
         ctx,
         backward if back else forward,
-        programs=triton.cdiv(rows, block) * triton.cdiv(n // 2 + 1, BLOCK_F),
+        programs=triton.cdiv(signals.rows, block) * triton.cdiv(n // 2 + 1, BLOCK_F),
         arguments={
-            "x": Pointer("x", "float32", x.align),
-            "out": Pointer("out", "float32", out.align),
-            "rows": rows,
+            **signals.arguments,
             "n": n,
             **({"known": min(x.shape[-1], n // 2 + 1)} if back else {}),
             "inverse": Scalar(1 / n, "float32"),
-            "shape": shape,
-            "x_strides": x_strides,
-            "out_strides": out_strides,
-            "x_column": x.strides[-1],
-            "out_column": out.strides[-1],
         },
         constants={
-            "WIDE": farthest >= NARROW or rows + block >= NARROW,
+            "WIDE": signals.wide,
             "LONG": n >= NARROW_LENGTH,
             "BLOCK_R": block,
             "BLOCK_F": BLOCK_F,

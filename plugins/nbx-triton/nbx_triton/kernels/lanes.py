@@ -7,14 +7,22 @@ import triton.language as tl
 
 
 @triton.jit
-def unstack(x, LANES: tl.constexpr, BITS: tl.constexpr):
-    """Return the elements along the last axis of x[LANES, 2^BITS] as a tuple of tensors [LANES]."""
+def unstack(x, LANES: tl.constexpr, BITS: tl.constexpr, FIRST: tl.constexpr = False):
+    """Return the elements along the last axis of x[LANES, 2^BITS] as a tuple of tensors [LANES].
+
+    FIRST: those along the first axis of x[2^BITS, LANES]. The bit that is split off is the last axis, and lanes are the
+    fastest one of the rest: so the compiler gives a thread whole lanes at the first split, and later ones move nothing.
+    """
     parts = (x,)
     for level in tl.static_range(BITS):
         low = ()
         high = ()
         for i in tl.static_range(1 << level):
-            even, odd = tl.split(tl.reshape(parts[i], (LANES, 1 << (BITS - 1 - level), 2)))
+            if FIRST:
+                both = tl.permute(tl.reshape(parts[i], (1 << (BITS - 1 - level), 2, LANES)), (0, 2, 1))
+            else:
+                both = tl.reshape(parts[i], (LANES, 1 << (BITS - 1 - level), 2))
+            even, odd = tl.split(both)
             low = low + (even,)  # noqa: RUF005 - the compiler unpacks no tuples
             high = high + (odd,)  # noqa: RUF005
         parts = low + high
@@ -25,11 +33,25 @@ def unstack(x, LANES: tl.constexpr, BITS: tl.constexpr):
 
 
 @triton.jit
-def stack(parts, LANES: tl.constexpr, BITS: tl.constexpr):
-    """Return 2^BITS tensors [LANES] as one tensor [LANES, 2^BITS]: the inverse of `unstack`."""
+def stack(parts, LANES: tl.constexpr, BITS: tl.constexpr, FIRST: tl.constexpr = False):
+    """Return 2^BITS tensors [LANES] as one tensor [LANES, 2^BITS], [2^BITS, LANES] if FIRST: the inverse of `unstack`.
+
+    If FIRST, nothing moves.
+    """
     for level in tl.static_range(BITS):
         joined = ()
         for i in tl.static_range(1 << (BITS - 1 - level)):
-            joined = joined + (tl.join(parts[i], parts[i + (1 << (BITS - 1 - level))]),)  # noqa: RUF005
+            low = parts[i]
+            high = parts[i + (1 << (BITS - 1 - level))]
+            if FIRST:
+                low = tl.reshape(low, (1 << level, LANES))
+                both = tl.permute(tl.join(low, tl.reshape(high, (1 << level, LANES))), (0, 2, 1))
+            else:
+                both = tl.join(low, high)
+            joined = joined + (both,)  # noqa: RUF005 - the compiler unpacks no tuples
         parts = joined
-    return tl.reshape(parts[0], (LANES, 2**BITS))
+    if FIRST:
+        one = tl.reshape(parts[0], (2**BITS, LANES))
+    else:
+        one = tl.reshape(parts[0], (LANES, 2**BITS))
+    return one

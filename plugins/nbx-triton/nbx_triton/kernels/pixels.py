@@ -20,10 +20,10 @@ from nbx_registry.launch import BindContext, Launch
 from nbx_registry.spec import TensorSpec
 from nbx_triton.compiler import Options
 from nbx_triton.kernels.strided import NARROW, program, reach
+from nbx_triton.kernels.tiles import ELEMENTS, tile_shape
 from nbx_triton.launching import Pointer, launch
 
 OPTIONS = Options(num_warps=4, num_stages=1, enable_fp_fusion=False)
-_ELEMENTS = 4096
 
 
 @triton.jit
@@ -123,8 +123,7 @@ def _move(ctx: BindContext, planes: tuple[str, TensorSpec], image: tuple[str, Te
     repeat = many.shape[2] if many.rank == 5 else 1
     strides = many.strides if many.rank == 5 else (*many.strides[:2], 0, *many.strides[2:])
     batch, channels, height, width = one.shape[0], one.shape[1], *many.shape[-2:]
-    block = min(_ELEMENTS // triton.next_power_of_2(r), triton.next_power_of_2(width))
-    block_rows = max(1, min(_ELEMENTS // triton.next_power_of_2(r) // block, triton.next_power_of_2(height * r)))
+    block_rows, block = tile_shape(height * r, width, ELEMENTS // triton.next_power_of_2(r))
     bits = f"int{out.dtype.itemsize * 8}"
     # Masked rows and pixels past the end have offsets too.
     slack = (block_rows + block * r) * max(map(abs, (*strides, *one.strides)))

@@ -17,10 +17,10 @@ from nbx_registry.infer import normalise_axis
 from nbx_registry.launch import BindContext, Launch
 from nbx_triton.compiler import Options
 from nbx_triton.kernels.strided import NARROW, collapse, locate, program, reach
+from nbx_triton.kernels.tiles import ELEMENTS, tile, tile_shape
 from nbx_triton.launching import Pointer, launch
 
 OPTIONS = Options(num_warps=4, num_stages=1, enable_fp_fusion=False)
-_ELEMENTS = 4096
 
 
 @triton.jit
@@ -46,10 +46,7 @@ def pick(
     BLOCK_COLUMNS: tl.constexpr,
 ):
     """Copy a tile. Entry (block, i) is numbered block * picks + i; an index outside reads nothing and gives zeros."""
-    across = (columns + BLOCK_COLUMNS - 1) // BLOCK_COLUMNS
-    number = program(WIDE)
-    entry = number // across * BLOCK_ENTRIES + tl.arange(0, BLOCK_ENTRIES)
-    column = number % across * BLOCK_COLUMNS + tl.arange(0, BLOCK_COLUMNS)
+    entry, column = tile(program(WIDE), columns, BLOCK_ENTRIES, BLOCK_COLUMNS)
     here = entry < entries
     i = entry % picks
     place = tl.load(indices + i * index_stride, mask=here, other=0).to(entry.dtype)
@@ -73,8 +70,7 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
     columns = prod(x.shape[axis + 1 :])
     picks = indices.shape[0]
     entries = prod(x.shape[:axis]) * picks
-    block_columns = min(_ELEMENTS, triton.next_power_of_2(columns))
-    block_entries = min(_ELEMENTS // block_columns, triton.next_power_of_2(entries))
+    block_entries, block_columns = tile_shape(entries, columns)
     bits = f"int{x.dtype.itemsize * 8}"
     # Masked entries and columns past the end have offsets too.
     steps = (*x_blocks, *out_blocks, *x_columns, *out_columns, x.strides[axis], out.strides[axis])
@@ -104,7 +100,7 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
         constants={
             # A 64-bit index past the axis must not be cut to one inside it.
             "WIDE": indices.dtype.bits == 64
-            or max(reach(x.shape, x.strides), reach(out.shape, out.strides), out.size) + slack + _ELEMENTS >= NARROW
+            or max(reach(x.shape, x.strides), reach(out.shape, out.strides), out.size) + slack + ELEMENTS >= NARROW
             or reach(indices.shape, indices.strides) >= NARROW,
             "BLOCK_ENTRIES": block_entries,
             "BLOCK_COLUMNS": block_columns,
