@@ -201,6 +201,13 @@ def affine(y, weight, bias, column, inside, weight_stride, bias_stride):
     return y
 
 
+def affine_arguments(**vectors: TensorSpec | None) -> dict[str, Argument]:
+    """Return the arguments of weight and bias, by name: the operand, or None, and its stride as ``<name>_stride``."""
+    operands = {name: None if vector is None else name for name, vector in vectors.items()}
+    strides = {f"{name}_stride": 0 if vector is None else vector.strides[0] for name, vector in vectors.items()}
+    return {**operands, **strides}
+
+
 def _blocks(length: int, stride: int) -> tuple[int, int, int]:
     """Return rows and columns of a block, and warps."""
     columns = triton.next_power_of_2(length)

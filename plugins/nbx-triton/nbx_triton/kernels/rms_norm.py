@@ -14,22 +14,25 @@ At the least a row is read and written once: 2 x 268 MB for 16384 x 8192 of 16 b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import triton
 import triton.language as tl
 
 from nbx_registry.launch import BindContext, Launch, Scalar
-from nbx_triton.compiler import Options
-from nbx_triton.kernels.normalization import affine, compute, reciprocal_root, zeros
-from nbx_triton.kernels.strided import NARROW, collapse, locate, program, reach
+from nbx_triton.kernels.normalization import affine, affine_arguments, compute, reciprocal_root, zeros
+from nbx_triton.kernels.pieces import (
+    block_of_rows,
+    launch_blocks,
+    launch_pieces,
+    options,
+    piece_of_row,
+    rows_along,
+)
+from nbx_triton.kernels.strided import locate, program
 from nbx_triton.launching import Argument, launch
 
 LARGEST_ROW = 16384
 """Elements of a row that one program holds in registers."""
-PIECE = 8192
-"""Elements of a piece of a row that has a program of its own."""
-MAX_PIECES = 1024
 _BLOCK = 16384
 
 
@@ -53,9 +56,7 @@ def short(
     BLOCK_COLUMNS: tl.constexpr,
 ):
     """Write x / sqrt(mean of x^2 + eps) * weight, ``BLOCK_ROWS`` whole rows; ``share`` is 1 / length."""
-    row = program(WIDE) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
-    column = tl.arange(0, BLOCK_COLUMNS)[None, :].to(row.dtype)
-    inside = (row < rows)[:, None] & (column < length)
+    row, column, inside = block_of_rows(rows, length, WIDE, BLOCK_ROWS, BLOCK_COLUMNS)
     source = x + locate(row, row_shape, row_strides)[:, None]
     a = compute(tl.load(source + column * stride, mask=inside, other=0))
     scale = reciprocal_root(tl.sum(a * a, axis=1) * share + eps)[:, None]
@@ -119,11 +120,9 @@ def add_squares(
     BLOCK: tl.constexpr,
 ):
     """Write the sum of squares of ``per_piece`` elements to ``partial[row, piece]``."""
-    number = program(WIDE)
+    number, row, first, last = piece_of_row(length, pieces, per_piece, WIDE)
     column = tl.arange(0, BLOCK)[None, :].to(number.dtype)
-    source = x + locate(number // pieces, row_shape, row_strides)
-    first = number % pieces * per_piece
-    last = tl.minimum(first + per_piece, length)
+    source = x + locate(row, row_shape, row_strides)
     squares = zeros(x.dtype.element_ty, 1, BLOCK)
     for at in range(first, last, BLOCK):
         a = compute(tl.load(source + (at + column) * stride, mask=at + column < last, other=0))
@@ -153,16 +152,13 @@ def scale_pieces(
     BLOCK: tl.constexpr,
 ):
     """Write one piece of a row. PIECES is ``pieces`` up to a power of two."""
-    number = program(WIDE)
-    row = number // pieces
-    column = tl.arange(0, BLOCK)[None, :].to(number.dtype)
+    _number, row, first, last = piece_of_row(length, pieces, per_piece, WIDE)
+    column = tl.arange(0, BLOCK)[None, :].to(row.dtype)
     piece = tl.arange(0, PIECES)[None, :]
     parts = tl.load(partial + row * pieces + piece, mask=piece < pieces, other=0)
     scale = reciprocal_root(tl.sum(parts, axis=1) * share + eps)[:, None]
     source = x + locate(row, row_shape, row_strides)
     target = out + locate(row, row_shape, out_strides)
-    first = number % pieces * per_piece
-    last = tl.minimum(first + per_piece, length)
     for at in range(first, last, BLOCK):
         inside = at + column < last
         a = compute(tl.load(source + (at + column) * stride, mask=inside, other=0))
@@ -170,52 +166,15 @@ def scale_pieces(
         tl.store(target + (at + column) * out_stride, y.to(out.dtype.element_ty), mask=inside)
 
 
-def _options(warps: int) -> Options:
-    return Options(num_warps=warps, num_stages=1, enable_fp_fusion=True)
-
-
-def _blocks(length: int, stride: int) -> tuple[int, int, int]:
-    """Return rows and columns of a block, and warps: 32 elements a thread, of 16 bits four loads of 16 bytes."""
-    columns = triton.next_power_of_2(length)
-    if stride != 1 and columns <= 128:
-        # Neighbours in memory are in different rows.
-        return 32, columns, 4
-    if columns <= 4096:
-        return 4096 // columns, columns, 4
-    return 1, columns, columns // 1024
-
-
-def _arguments(ctx: BindContext) -> tuple[dict[str, Argument], dict[str, Argument], dict[str, Argument]]:
-    """Return what reading a row takes, what scaling and writing it takes besides, and how the rows are counted."""
+def _scaling(ctx: BindContext) -> dict[str, Argument]:
+    """Return what the scale of a row depends on beside its elements, and the weight."""
     x, weight = ctx.signature.operands
-    (out,) = ctx.signature.outputs
-    row_shape, row_strides, out_strides = collapse(x.shape[:-1], x.strides[:-1], out.strides[:-1])
     number = "float64" if x.dtype.bits == 64 else "float32"
-    read: dict[str, Argument] = {
-        "x": "x",
-        "length": x.shape[-1],
-        "row_shape": row_shape,
-        "row_strides": row_strides,
-        "stride": x.strides[-1],
-    }
-    write: dict[str, Argument] = {
-        "weight": None if weight is None else "weight",
-        "out": "out",
+    return {
         "share": Scalar(1 / x.shape[-1], number),
         "eps": Scalar(ctx.signature.attributes["eps"], number),
-        "out_strides": out_strides,
-        "weight_stride": 0 if weight is None else weight.strides[0],
-        "out_stride": out.strides[-1],
+        **affine_arguments(weight=weight),
     }
-    return read, write, {"rows": x.size // x.shape[-1]}
-
-
-def _wide(ctx: BindContext, slack: int) -> bool:
-    x, _ = ctx.signature.operands
-    (out,) = ctx.signature.outputs
-    # Masked columns past the row's end have offsets too.
-    beyond = slack * max(abs(x.strides[-1]), abs(out.strides[-1]), 1)
-    return max(x.size, reach(x.shape, x.strides), reach(out.shape, out.strides)) + beyond >= NARROW
 
 
 def bind(ctx: BindContext) -> Sequence[Launch]:
@@ -224,34 +183,18 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
     (out,) = ctx.signature.outputs
     if out.size == 0:
         return ()
-    length = x.shape[-1]
-    read, write, count = _arguments(ctx)
-    rows = x.size // length
-    if length <= LARGEST_ROW:
-        block_rows, block_columns, warps = _blocks(length, x.strides[-1])
-        constants: dict[str, Any] = {
-            "WIDE": _wide(ctx, block_rows * block_columns),
-            "BLOCK_ROWS": block_rows,
-            "BLOCK_COLUMNS": block_columns,
-        }
-        step = launch(
-            ctx,
-            short,
-            programs=triton.cdiv(rows, block_rows),
-            arguments={**read, **write, **count},
-            constants=constants,
-            options=_options(warps),
-        )
-        return (step,)
+    rows = rows_along(x.rank - 1, x, out)
+    if rows.length <= LARGEST_ROW:
+        return (launch_blocks(ctx, rows, short, _scaling(ctx)),)
     block = _BLOCK if x.dtype.bits <= 32 else _BLOCK // 2
     step = launch(
         ctx,
         long,
-        programs=rows,
-        arguments={**read, **write},
-        constants={"WIDE": _wide(ctx, 2 * block), "BLOCK": block},
+        programs=rows.count,
+        arguments={**rows.read, **rows.write, **_scaling(ctx)},
+        constants={"WIDE": rows.wide(2 * block), "BLOCK": block},
         # Rows may be fewer than multiprocessors: 64 KB of loads in flight for each, of 16 bits.
-        options=_options(32),
+        options=options(32),
     )
     return (step,)
 
@@ -262,28 +205,5 @@ def bind_split(ctx: BindContext) -> Sequence[Launch]:
     (out,) = ctx.signature.outputs
     if out.size == 0:
         return ()
-    length = x.shape[-1]
-    rows = x.size // length
-    # The kernel's workspace declares the same number.
-    pieces = min(triton.cdiv(length, PIECE), MAX_PIECES)
-    per_piece = triton.cdiv(triton.cdiv(length, pieces), PIECE) * PIECE
-    read, write, _ = _arguments(ctx)
-    cut: dict[str, Argument] = {"partial": "partial", "pieces": pieces, "per_piece": per_piece}
-    wide = _wide(ctx, pieces * per_piece)
-    add = launch(
-        ctx,
-        add_squares,
-        programs=rows * pieces,
-        arguments={**read, **cut},
-        constants={"WIDE": wide, "BLOCK": PIECE},
-        options=_options(8),
-    )
-    scale = launch(
-        ctx,
-        scale_pieces,
-        programs=rows * pieces,
-        arguments={**read, **write, **cut},
-        constants={"WIDE": wide, "PIECES": triton.next_power_of_2(pieces), "BLOCK": PIECE},
-        options=_options(8),
-    )
-    return (add, scale)
+    rows = rows_along(x.rank - 1, x, out)
+    return launch_pieces(ctx, rows, add_squares, scale_pieces, ("partial",), _scaling(ctx))

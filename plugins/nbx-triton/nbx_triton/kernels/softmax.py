@@ -21,13 +21,8 @@ import triton.language as tl
 
 from nbx_registry.infer import normalise_axis
 from nbx_registry.launch import BindContext, Launch
-from nbx_triton.compiler import Options
-from nbx_triton.kernels.strided import NARROW, collapse, locate, program, reach
-from nbx_triton.launching import Argument, launch
-
-PIECE = 8192
-"""Elements of a piece of a row that has a program of its own."""
-MAX_PIECES = 1024
+from nbx_triton.kernels.pieces import Rows, block_of_rows, launch_blocks, launch_pieces, piece_of_row, rows_along
+from nbx_triton.kernels.strided import locate
 
 
 @triton.jit
@@ -58,9 +53,7 @@ def short(
     BLOCK_COLUMNS: tl.constexpr,
 ):
     """Write ``BLOCK_ROWS`` whole rows. One with NaN or +inf in it, or with nothing but -inf, is NaN."""
-    row = program(WIDE) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
-    column = tl.arange(0, BLOCK_COLUMNS)[None, :].to(row.dtype)
-    inside = (row < rows)[:, None] & (column < length)
+    row, column, inside = block_of_rows(rows, length, WIDE, BLOCK_ROWS, BLOCK_COLUMNS)
     source = x + locate(row, row_shape, row_strides)[:, None]
     a = tl.load(source + column * stride, mask=inside, other=float("-inf")).to(tl.float32)
     e = power_of_e(a - tl.max(a, axis=1)[:, None])
@@ -84,11 +77,9 @@ def measure(
     BLOCK: tl.constexpr,
 ):
     """Write the largest of ``per_piece`` elements and the sum of exponentials of what they lie below it."""
-    number = program(WIDE)
+    number, row, first, last = piece_of_row(length, pieces, per_piece, WIDE)
     column = tl.arange(0, BLOCK)[None, :].to(number.dtype)
-    source = x + locate(number // pieces, row_shape, row_strides)
-    first = number % pieces * per_piece
-    last = tl.minimum(first + per_piece, length)
+    source = x + locate(row, row_shape, row_strides)
     peak = tl.full((1,), float("-inf"), tl.float32)
     total = tl.zeros((1,), tl.float32)
     for at in range(first, last, BLOCK):
@@ -120,9 +111,8 @@ def scale_pieces(
     BLOCK: tl.constexpr,
 ):
     """Write one piece of a row. PIECES is ``pieces`` up to a power of two."""
-    number = program(WIDE)
-    row = number // pieces
-    column = tl.arange(0, BLOCK)[None, :].to(number.dtype)
+    _number, row, first, last = piece_of_row(length, pieces, per_piece, WIDE)
+    column = tl.arange(0, BLOCK)[None, :].to(row.dtype)
     piece = tl.arange(0, PIECES)[None, :]
     own = tl.load(peaks + row * pieces + piece, mask=piece < pieces, other=float("-inf"))
     parts = tl.load(sums + row * pieces + piece, mask=piece < pieces, other=0)
@@ -131,8 +121,6 @@ def scale_pieces(
     share = tl.div_rn(1.0, tl.sum(parts * power_of_e(own - peak), axis=1))[:, None]
     source = x + locate(row, row_shape, row_strides)
     target = out + locate(row, row_shape, out_strides)
-    first = number % pieces * per_piece
-    last = tl.minimum(first + per_piece, length)
     for at in range(first, last, BLOCK):
         inside = at + column < last
         a = tl.load(source + (at + column) * stride, mask=inside, other=float("-inf")).to(tl.float32)
@@ -140,36 +128,10 @@ def scale_pieces(
         tl.store(target + (at + column) * out_stride, y.to(out.dtype.element_ty), mask=inside)
 
 
-def _rows(ctx: BindContext) -> tuple[dict[str, Argument], dict[str, Argument], int]:
-    """Return what reading rows takes, what writing them takes besides, and how many there are."""
+def _rows(ctx: BindContext) -> Rows:
     (x,) = ctx.signature.tensors
     (out,) = ctx.signature.outputs
-    axis = normalise_axis(ctx.signature.attributes["axis"], x.rank)
-    others = [a for a in range(x.rank) if a != axis]
-    row_shape, row_strides, out_strides = collapse(
-        [x.shape[a] for a in others], [x.strides[a] for a in others], [out.strides[a] for a in others]
-    )
-    read: dict[str, Argument] = {
-        "x": "x",
-        "length": x.shape[axis],
-        "row_shape": row_shape,
-        "row_strides": row_strides,
-        "stride": x.strides[axis],
-    }
-    write: dict[str, Argument] = {"out": "out", "out_strides": out_strides, "out_stride": out.strides[axis]}
-    return read, write, x.size // x.shape[axis]
-
-
-def _wide(ctx: BindContext, slack: int) -> bool:
-    (x,) = ctx.signature.tensors
-    (out,) = ctx.signature.outputs
-    # Masked columns past the row's end have offsets too.
-    beyond = slack * max(map(abs, (*x.strides, *out.strides)))
-    return max(x.size, reach(x.shape, x.strides), reach(out.shape, out.strides)) + beyond >= NARROW
-
-
-def _options(warps: int) -> Options:
-    return Options(num_warps=warps, num_stages=1, enable_fp_fusion=True)
+    return rows_along(normalise_axis(ctx.signature.attributes["axis"], x.rank), x, out)
 
 
 def bind_short(ctx: BindContext) -> Sequence[Launch]:
@@ -177,19 +139,7 @@ def bind_short(ctx: BindContext) -> Sequence[Launch]:
     (out,) = ctx.signature.outputs
     if out.size == 0:
         return ()
-    read, write, rows = _rows(ctx)
-    columns = triton.next_power_of_2(ctx.signature.axes["L"])
-    # 32 elements a thread, of 16 bits four loads of 16 bytes.
-    block_rows, warps = (4096 // columns, 4) if columns <= 4096 else (1, columns // 1024)
-    step = launch(
-        ctx,
-        short,
-        programs=triton.cdiv(rows, block_rows),
-        arguments={**read, **write, "rows": rows},
-        constants={"WIDE": _wide(ctx, block_rows * columns), "BLOCK_ROWS": block_rows, "BLOCK_COLUMNS": columns},
-        options=_options(warps),
-    )
-    return (step,)
+    return (launch_blocks(ctx, _rows(ctx), short, {}),)
 
 
 def bind_split(ctx: BindContext) -> Sequence[Launch]:
@@ -197,27 +147,4 @@ def bind_split(ctx: BindContext) -> Sequence[Launch]:
     (out,) = ctx.signature.outputs
     if out.size == 0:
         return ()
-    read, write, rows = _rows(ctx)
-    length = ctx.signature.axes["L"]
-    # The kernel's workspace declares the same number.
-    pieces = min(triton.cdiv(length, PIECE), MAX_PIECES)
-    per_piece = triton.cdiv(triton.cdiv(length, pieces), PIECE) * PIECE
-    cut: dict[str, Argument] = {"peaks": "peaks", "sums": "sums", "pieces": pieces, "per_piece": per_piece}
-    wide = _wide(ctx, pieces * per_piece)
-    first = launch(
-        ctx,
-        measure,
-        programs=rows * pieces,
-        arguments={**read, **cut},
-        constants={"WIDE": wide, "BLOCK": PIECE},
-        options=_options(8),
-    )
-    second = launch(
-        ctx,
-        scale_pieces,
-        programs=rows * pieces,
-        arguments={**read, **write, **cut},
-        constants={"WIDE": wide, "PIECES": triton.next_power_of_2(pieces), "BLOCK": PIECE},
-        options=_options(8),
-    )
-    return (first, second)
+    return launch_pieces(ctx, _rows(ctx), measure, scale_pieces, ("peaks", "sums"), {})

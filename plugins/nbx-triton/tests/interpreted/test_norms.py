@@ -90,7 +90,7 @@ def test_layer_norm_of_long_rows_in_pieces(check: Callable, normal: Callable, dt
 def test_layer_norm_of_pieces_of_several_blocks(
     check: Callable, normal: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nbx_triton.kernels.layer_norm.MAX_SHARES", 2)
+    monkeypatch.setattr("nbx_triton.kernels.layer_norm.MAX_PIECES", 2)
     x = normal("float32", 3, 33001)
     x[1, 5], x[2, 5] = np.nan, np.inf
     check("nbx-triton/layer_norm/split", x, None, normal("float32", 33001))

@@ -31,7 +31,7 @@ def test_long_rows_in_pieces(check: Callable, normal: Callable, dtype: str) -> N
 
 
 def test_pieces_of_several_blocks(check: Callable, normal: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nbx_triton.kernels.softmax.MAX_PIECES", 2)
+    monkeypatch.setattr("nbx_triton.kernels.pieces.MAX_PIECES", 2)
     check("nbx-triton/softmax/split", normal("float16", 2, 33001, scale=3.0))
 
 
