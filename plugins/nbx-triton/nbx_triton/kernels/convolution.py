@@ -28,13 +28,11 @@ from nbx_registry.launch import BindContext, Launch
 from nbx_registry.space import Space
 from nbx_registry.spec import TensorSpec
 from nbx_triton.compiler import Options
-from nbx_triton.kernels.strided import NARROW, collapse, locate, program, reach
+from nbx_triton.kernels.packing import PIECE, copy_filters, copy_images, lies_so
+from nbx_triton.kernels.strided import NARROW, collapse, program, reach
+from nbx_triton.kernels.windows import operand_arguments, window_arguments
 from nbx_triton.launching import Argument, Pointer, has_matrix_unit, launch
 
-LINE = 1024
-PIECE = 16
-"""Channels of a group in a packed image are a multiple of this."""
-PACK = 64
 SMALLEST = 64
 """Pixels and filters of the smallest tile of `channels_last`."""
 
@@ -63,6 +61,15 @@ def _place(filters, groups, WIDE: tl.constexpr, BLOCK_O: tl.constexpr, BLOCK_P: 
     o = number % tiles_o * BLOCK_O + tl.arange(0, BLOCK_O)
     p = number // tiles_o // groups * BLOCK_P + tl.arange(0, BLOCK_P)
     return group, o, p
+
+
+@triton.jit
+def _corner(p, out_height, out_width, stride, padding):
+    """Return the images of pixels of the output, and the first row and column under their windows."""
+    image = p // (out_height * out_width)
+    top = p // out_width % out_height * stride[0] - padding[0]
+    left = p % out_width * stride[1] - padding[1]
+    return image, top, left
 
 
 @triton.jit
@@ -115,9 +122,7 @@ def tiles(
     reaches beyond the image.
     """
     group, o, p = _place(filters, groups, WIDE, BLOCK_O, BLOCK_P)
-    image = p // (out_height * out_width)
-    top = p // out_width % out_height * stride[0] - padding[0]
-    left = p % out_width * stride[1] - padding[1]
+    image, top, left = _corner(p, out_height, out_width, stride, padding)
     window = x + group * channels * x_strides[1] + image * x_strides[0] + top * x_strides[2] + left * x_strides[3]
     row_w = w + (group * filters + o) * w_strides[0]
     here_o = (o < filters)[:, None]
@@ -146,63 +151,6 @@ def tiles(
         right_tile = tl.load(window[None, :] + under[:, None], mask=inside, other=0)
         total = tl.dot(left_tile, right_tile, total, input_precision="ieee", out_dtype=total.dtype)
     _finish(total, bias, out, group, o, p, pixels, filters, out_height, out_width, bias_stride, out_strides)
-
-
-@triton.jit
-def pack_images(
-    x,
-    packed,
-    pixels,
-    channels,
-    groups,
-    padded,
-    shape,
-    strides,
-    x_image,
-    x_channel,
-    WIDE: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """Copy ``BLOCK`` channels of ``BLOCK`` pixels of an image to ``packed``, where a group has ``padded`` channels."""
-    number = program(WIDE)
-    tiles_p = (pixels + BLOCK - 1) // BLOCK
-    across = groups * padded
-    tiles_c = (across + BLOCK - 1) // BLOCK
-    place = number % tiles_c * BLOCK + tl.arange(0, BLOCK)
-    p = number // tiles_c % tiles_p * BLOCK + tl.arange(0, BLOCK)
-    image = number // tiles_c // tiles_p
-    within = place % padded
-    channel = place // padded * channels + within
-    data = tl.load(
-        x + image * x_image + (channel * x_channel)[:, None] + locate(p, shape, strides)[None, :],
-        mask=((place < across) & (within < channels))[:, None] & (p < pixels)[None, :],
-        other=0,
-    )
-    target = packed + (image * pixels + p)[None, :] * across + place[:, None]
-    tl.store(target, data, mask=(place < across)[:, None] & (p < pixels)[None, :])
-
-
-@triton.jit
-def pack_filters(
-    w,
-    packed,
-    count,
-    channels,
-    padded,
-    w_strides,
-    KH: tl.constexpr,
-    KW: tl.constexpr,
-    WIDE: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """Copy ``BLOCK`` consecutive elements of ``packed``, [O, KH, KW, padded], from w; zeros beyond its channels."""
-    index = program(WIDE) * BLOCK + tl.arange(0, BLOCK)
-    c = index % padded
-    tap = index // padded % (KH * KW)
-    o = index // padded // (KH * KW)
-    place = o * w_strides[0] + c * w_strides[1] + tap // KW * w_strides[2] + tap % KW * w_strides[3]
-    data = tl.load(w + place, mask=(index < count) & (c < channels), other=0)
-    tl.store(packed + index, data, mask=index < count)
 
 
 @triton.jit
@@ -239,9 +187,7 @@ def channels_last(
     divides that.
     """
     group, o, p = _place(filters, groups, WIDE, BLOCK_O, BLOCK_P)
-    image = p // (out_height * out_width)
-    top = p // out_width % out_height * stride[0] - padding[0]
-    left = p % out_width * stride[1] - padding[1]
+    image, top, left = _corner(p, out_height, out_width, stride, padding)
     window = image * x_strides[0] + top * x_strides[1] + left * x_strides[2] + group * padded
     row_w = (group * filters + o) * (KH * KW * padded)
     k = tl.arange(0, BLOCK_K)
@@ -315,13 +261,9 @@ def _tile(ctx: BindContext, x: TensorSpec, filters: int, image: _Image) -> _Tile
     return _Tile(16, 64, 32, 4, 3) if few else _Tile(64, 64, 32, 8, 3)
 
 
-def _window(ctx: BindContext) -> dict[str, Argument]:
-    return {name: ctx.signature.attributes[name] for name in ("stride", "padding", "dilation")}
-
-
 def bind_tiles(ctx: BindContext) -> Sequence[Launch]:
     """Bind ``conv2d`` for any operands."""
-    x, w, bias = ctx.signature.tensors
+    x, w, _ = ctx.signature.tensors
     (out,) = ctx.signature.outputs
     if out.size == 0:
         return ()
@@ -337,25 +279,16 @@ def bind_tiles(ctx: BindContext) -> Sequence[Launch]:
         tiles,
         programs=groups * triton.cdiv(filters, tile.o) * triton.cdiv(pixels, tile.p),
         arguments={
-            "x": "x",
-            "w": "w",
-            "bias": None if bias is None else "bias",
-            "out": "out",
+            **operand_arguments(ctx),
+            **window_arguments(ctx),
             "pixels": pixels,
             "filters": filters,
             "groups": groups,
             "channels": channels,
             "depth": w.size // w.shape[0],
-            "height": image.height,
-            "width": image.width,
-            "out_height": image.out_height,
-            "out_width": image.out_width,
-            **_window(ctx),
-            "x_strides": image.x_strides,
             "w_strides": w.strides,
             "w_depth": None if more else w_depth,
-            "bias_stride": 0 if bias is None else bias.strides[0],
-            "out_strides": image.out_strides,
+            **image._asdict(),
         },
         constants={
             "KH": w.shape[2],
@@ -416,7 +349,7 @@ def _packed(ctx: BindContext, pixels: int, filters: int, padded: int) -> _Tile:
 
 def bind_channels_last(ctx: BindContext) -> Sequence[Launch]:
     """Bind ``conv2d`` of 16-bit images, packed first; ``images`` and ``weights`` are the workspace."""
-    x, w, bias = ctx.signature.tensors
+    x, w, _ = ctx.signature.tensors
     (out,) = ctx.signature.outputs
     if out.size == 0:
         return ()
@@ -426,14 +359,14 @@ def bind_channels_last(ctx: BindContext) -> Sequence[Launch]:
     pixels = out.size // out.shape[1]
     tile = _packed(ctx, pixels, filters, padded)
     (images, _, height, width), across = x.shape, groups * padded
-    steps = [_pack_weights(ctx, w, padded)]
-    if padded == channels and _lies_so(x):
+    steps = [copy_filters(ctx, w, padded)]
+    if padded == channels and lies_so(x):
         source: Argument = "x"
         strides = (x.strides[0], x.strides[2], x.strides[3])
     else:
         source = Pointer("images", x.dtype)
         strides = (height * width * across, width * across, across)
-        steps.append(_pack(ctx, x, channels, groups, padded))
+        steps.append(copy_images(ctx, x, padded))
     shape, along = (images, across, height, width), (strides[0], 1, *strides[1:])
     wide = _far(ctx, tile, shape, along) or (w.shape[0] + tile.o) * w.shape[2] * w.shape[3] * padded >= NARROW
     steps.append(
@@ -442,22 +375,15 @@ def bind_channels_last(ctx: BindContext) -> Sequence[Launch]:
             channels_last,
             programs=groups * triton.cdiv(filters, tile.o) * triton.cdiv(pixels, tile.p),
             arguments={
+                **operand_arguments(ctx),
+                **window_arguments(ctx),
                 "x": source,
                 "w": Pointer("weights", w.dtype),
-                "bias": None if bias is None else "bias",
-                "out": "out",
                 "pixels": pixels,
                 "filters": filters,
                 "groups": groups,
                 "padded": padded,
-                "height": height,
-                "width": width,
-                "out_height": out.shape[2],
-                "out_width": out.shape[3],
-                **_window(ctx),
                 "x_strides": strides,
-                "bias_stride": 0 if bias is None else bias.strides[0],
-                "out_strides": out.strides,
             },
             constants={
                 "KH": w.shape[2],
@@ -472,64 +398,3 @@ def bind_channels_last(ctx: BindContext) -> Sequence[Launch]:
         )
     )
     return tuple(steps)
-
-
-def _lies_so(x: TensorSpec) -> bool:
-    """Whether channels lie side by side, each pixel's at a multiple of what the compiler takes for aligned."""
-    others = ((x.strides[axis], x.shape[axis]) for axis in (0, 2, 3))
-    return (
-        x.strides[1] == 1 and x.align % 16 == 0 and all(stride % PIECE == 0 for stride, extent in others if extent > 1)
-    )
-
-
-def _pack(ctx: BindContext, x: TensorSpec, channels: int, groups: int, padded: int) -> Launch:
-    images, _, height, width = x.shape
-    shape, strides = collapse((height, width), x.strides[2:])
-    pixels, across = height * width, groups * padded
-    grown = (images, x.shape[1] + PACK, height + PACK, width)
-    return launch(
-        ctx,
-        pack_images,
-        programs=images * triton.cdiv(pixels, PACK) * triton.cdiv(across, PACK),
-        arguments={
-            "x": "x",
-            "packed": Pointer("images", x.dtype),
-            "pixels": pixels,
-            "channels": channels,
-            "groups": groups,
-            "padded": padded,
-            "shape": shape,
-            "strides": strides,
-            "x_image": x.strides[0],
-            "x_channel": x.strides[1],
-        },
-        constants={
-            "WIDE": reach(grown, x.strides) >= NARROW or (images * pixels + PACK) * across >= NARROW,
-            "BLOCK": PACK,
-        },
-        options=Options(num_warps=4, num_stages=1, enable_fp_fusion=False),
-    )
-
-
-def _pack_weights(ctx: BindContext, w: TensorSpec, padded: int) -> Launch:
-    count = w.size // w.shape[1] * padded
-    return launch(
-        ctx,
-        pack_filters,
-        programs=triton.cdiv(count, LINE),
-        arguments={
-            "w": "w",
-            "packed": Pointer("weights", w.dtype),
-            "count": count,
-            "channels": w.shape[1],
-            "padded": padded,
-            "w_strides": w.strides,
-        },
-        constants={
-            "KH": w.shape[2],
-            "KW": w.shape[3],
-            "WIDE": count + LINE >= NARROW or reach((w.shape[0], padded, *w.shape[2:]), w.strides) >= NARROW,
-            "BLOCK": LINE,
-        },
-        options=Options(num_warps=4, num_stages=1, enable_fp_fusion=False),
-    )

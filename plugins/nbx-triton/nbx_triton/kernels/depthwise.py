@@ -8,8 +8,6 @@ none idle. The rows that two lanes share come from the cache, so each input come
 [2, 11200, 24, 40] and its result that is 172 MB, 40 us at the 4.25 TB/s of an H200. A lane in float32 with 3 by 3 taps,
 4 rows and 4 columns makes 18 loads and 144 multiply-adds for its 16 outputs.
 
-`gather` is for any window: a program computes 1024 consecutive outputs, tap by tap.
-
 An output adds its taps in one order, row by row, starting from the bias, each by one fused multiply-add: its bits
 depend on nothing else. float64 is added in float64. Deterministic.
 """
@@ -28,10 +26,12 @@ from nbx_registry.spec import TensorSpec
 from nbx_triton.compiler import THREADS_PER_WARP, Options
 from nbx_triton.kernels.lanes import stack, unstack
 from nbx_triton.kernels.strided import NARROW, program, reach
+from nbx_triton.kernels.windows import operand_arguments
 from nbx_triton.launching import launch
 
-BLOCK = 1024
 VECTOR_BYTES = 16
+SLACK = 1024
+"""More than a lane's rows and vectors reach beyond the padding."""
 HELD = 80
 """Inputs that a lane may hold: more of them leave registers for too few threads to hide what memory takes."""
 UNROLLED = 12
@@ -150,6 +150,16 @@ def _add(totals, held, taps, KH: tl.constexpr, KW: tl.constexpr, ROWS: tl.conste
 
 
 @triton.jit
+def begin(bias, channel, bias_stride, live, WIDE: tl.constexpr, LANES: tl.constexpr):
+    """Return what sums begin with: the channel's bias, or 0."""
+    if bias is not None:
+        first = tl.load(bias + channel * bias_stride, mask=live, other=0).to(WIDE)
+    else:
+        first = tl.zeros((LANES,), WIDE)
+    return first
+
+
+@triton.jit
 def slide(
     x,
     w,
@@ -201,10 +211,7 @@ def slide(
 
     filters = w + channel * w_strides[0]
     plane = x + (image * x_strides[0] + channel * x_strides[1]) * UNIT + column * x_column
-    if bias is not None:
-        first = tl.load(bias + channel * bias_stride, mask=live, other=0).to(wide)
-    else:
-        first = tl.zeros((LANES,), wide)
+    first = begin(bias, channel, bias_stride, live, wide, LANES)
     totals = ()
     for _ in tl.static_range(ROWS * columns):
         totals = totals + (first,)  # noqa: RUF005 - the compiler unpacks no tuples
@@ -240,60 +247,6 @@ def slide(
         if not WHOLE:
             inside = inside & (at < out_width)
         tl.store(out + place[:, None] + at * out_column, stack(rounded, LANES, BITS), mask=inside)
-
-
-@triton.jit
-def gather(
-    x,
-    w,
-    bias,
-    out,
-    count,
-    channels,
-    height,
-    width,
-    out_height,
-    out_width,
-    taps_down,
-    taps_across,
-    stride,
-    padding,
-    dilation,
-    x_strides,
-    w_strides,
-    bias_stride,
-    out_strides,
-    WIDE: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """Write ``BLOCK`` consecutive outputs. Strides of x and out are of image, channel, row and column."""
-    result: tl.constexpr = out.dtype.element_ty
-    wide: tl.constexpr = tl.float64 if result == tl.float64 else tl.float32
-    index = program(WIDE) * BLOCK + tl.arange(0, BLOCK)
-    live = index < count
-    ow = index % out_width
-    oh = index // out_width % out_height
-    channel = index // out_width // out_height % channels
-    image = index // out_width // out_height // channels
-    top = oh * stride[0] - padding[0]
-    left = ow * stride[1] - padding[1]
-    plane = x + image * x_strides[0] + channel * x_strides[1]
-    filters = w + channel * w_strides[0]
-    if bias is not None:
-        total = tl.load(bias + channel * bias_stride, mask=live, other=0).to(wide)
-    else:
-        total = tl.zeros((BLOCK,), wide)
-    for i in range(taps_down):
-        row = top + i * dilation[0]
-        there = live & (row >= 0) & (row < height)
-        for j in range(taps_across):
-            column = left + j * dilation[1]
-            inside = there & (column >= 0) & (column < width)
-            value = tl.load(plane + row * x_strides[2] + column * x_strides[3], mask=inside, other=0)
-            tap = tl.load(filters + i * w_strides[1] + j * w_strides[2], mask=live, other=0)
-            total = tl.fma(value.to(wide), tap.to(wide), total)
-    place = image * out_strides[0] + channel * out_strides[1] + oh * out_strides[2] + ow * out_strides[3]
-    tl.store(out + place, total.to(result), mask=live)
 
 
 class _Tile(NamedTuple):
@@ -332,9 +285,9 @@ def _tile(ctx: BindContext) -> _Tile:
     return _Tile(rows, columns, unit, _unit(out, columns))
 
 
-def bind_slide(ctx: BindContext) -> Sequence[Launch]:
+def bind(ctx: BindContext) -> Sequence[Launch]:
     """Bind ``depthwise_conv2d`` for windows that move by one, their taps side by side."""
-    x, w, bias = ctx.signature.tensors
+    x, w, _ = ctx.signature.tensors
     (out,) = ctx.signature.outputs
     if out.size == 0:
         return ()
@@ -351,23 +304,15 @@ def bind_slide(ctx: BindContext) -> Sequence[Launch]:
         slide,
         programs=triton.cdiv(lanes, block),
         arguments={
-            "x": "x",
-            "w": "w",
-            "bias": None if bias is None else "bias",
-            "out": "out",
+            **operand_arguments(ctx),
             "lanes": lanes,
             "across": across,
             "down": down,
             "channels": channels,
-            "height": x.shape[2],
-            "width": x.shape[3],
-            "out_height": out_height,
-            "out_width": out_width,
             "pad_rows": padding[0],
             "x_strides": _in_units(x, tile.unit),
             "x_column": x.strides[3],
             "w_strides": (w.strides[0], w.strides[2], w.strides[3]),
-            "bias_stride": 0 if bias is None else bias.strides[0],
             "out_strides": _in_units(out, tile.out_unit),
             "out_column": out.strides[3],
         },
@@ -381,7 +326,7 @@ def bind_slide(ctx: BindContext) -> Sequence[Launch]:
             "UNIT": tile.unit,
             "OUT_UNIT": tile.out_unit,
             "WHOLE": out_width % tile.columns == 0,
-            "WIDE": lanes + block >= NARROW or _far(ctx, padding),
+            "WIDE": lanes + block >= NARROW or far(ctx),
             "LANES": block,
         },
         options=Options(num_warps=warps, num_stages=1, enable_fp_fusion=False),
@@ -395,51 +340,11 @@ def _in_units(tensor: TensorSpec, unit: int) -> tuple[int, ...]:
     return tuple(stride // unit if extent > 1 else 0 for stride, extent in pairs)
 
 
-def _far(ctx: BindContext, padding: Sequence[int]) -> bool:
+def far(ctx: BindContext) -> bool:
     """Whether an offset or a place counted from the padding on passes 32 bits."""
     x, w, bias = ctx.signature.tensors
     (out,) = ctx.signature.outputs
+    padding = ctx.signature.attributes["padding"]
     tensors = [tensor for tensor in (x, w, bias, out) if tensor is not None]
     places = max(x.shape[2] + 2 * padding[0], x.shape[3] + 2 * padding[1])
-    return places + BLOCK >= NARROW or any(reach(tensor.shape, tensor.strides) >= NARROW for tensor in tensors)
-
-
-def bind_gather(ctx: BindContext) -> Sequence[Launch]:
-    """Bind ``depthwise_conv2d`` for any stride, padding and dilation."""
-    x, w, bias = ctx.signature.tensors
-    (out,) = ctx.signature.outputs
-    if out.size == 0:
-        return ()
-    attributes = ctx.signature.attributes
-    step = launch(
-        ctx,
-        gather,
-        programs=triton.cdiv(out.size, BLOCK),
-        arguments={
-            "x": "x",
-            "w": "w",
-            "bias": None if bias is None else "bias",
-            "out": "out",
-            "count": out.size,
-            "channels": out.shape[1],
-            "height": x.shape[2],
-            "width": x.shape[3],
-            "out_height": out.shape[2],
-            "out_width": out.shape[3],
-            "taps_down": w.shape[2],
-            "taps_across": w.shape[3],
-            "stride": attributes["stride"],
-            "padding": attributes["padding"],
-            "dilation": attributes["dilation"],
-            "x_strides": x.strides,
-            "w_strides": (w.strides[0], w.strides[2], w.strides[3]),
-            "bias_stride": 0 if bias is None else bias.strides[0],
-            "out_strides": out.strides,
-        },
-        constants={
-            "WIDE": out.size + BLOCK >= NARROW or _far(ctx, attributes["padding"]),
-            "BLOCK": BLOCK,
-        },
-        options=Options(num_warps=4, num_stages=1, enable_fp_fusion=False),
-    )
-    return (step,)
+    return places + SLACK >= NARROW or any(reach(tensor.shape, tensor.strides) >= NARROW for tensor in tensors)

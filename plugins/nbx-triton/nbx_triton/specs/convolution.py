@@ -25,7 +25,7 @@ KERNELS = (
     kernel(
         "depthwise_conv2d@1",
         "slide",
-        "depthwise:bind_slide",
+        "depthwise:bind",
         when=(
             f"x.dtype in {FLOATS}",
             "max(stride) == 1",
@@ -44,7 +44,7 @@ KERNELS = (
     kernel(
         "depthwise_conv2d@1",
         "gather",
-        "depthwise:bind_gather",
+        "depthwise_gather:bind",
         when=(f"x.dtype in {FLOATS}",),
         key=_KEY,
         batch_invariant=True,
