@@ -19,7 +19,7 @@ from nbx_registry.launch import BindContext, Launch, Scalar
 from nbx_registry.spec import TensorSpec
 from nbx_triton.compiler import Options
 from nbx_triton.kernels.strided import NARROW, program, reach
-from nbx_triton.launching import launch
+from nbx_triton.launching import Argument, launch
 
 WORDS = GROUP // NIBBLES
 """Words of a group, one above the other."""
@@ -47,6 +47,27 @@ def nibble(words, one, PLACE: tl.constexpr):
 
 
 @triton.jit
+def weights_of(w, scale, zero_min, row, w_stride, scale_stride, min_stride, here, WORDS: tl.constexpr):
+    """Return one row of weights, of the columns that ``w``, ``scale`` and ``zero_min`` point to."""
+    words = tl.load(w + row // 8 * w_stride, mask=here, other=0)
+    group = row // (8 * WORDS)
+    step = tl.load(scale + group * scale_stride, mask=here, other=0).to(tl.float32)
+    least = tl.load(zero_min + group * min_stride, mask=here, other=0).to(tl.float32)
+    return ((words >> (row % 8 * 4).to(tl.int32)) & 15).to(tl.float32) * step + least
+
+
+@triton.jit
+def own_group(rows, columns, WIDE: tl.constexpr, WORDS: tl.constexpr, BLOCK_N: tl.constexpr):
+    """Return the program's group, its rows of words, its columns, and whether there are such rows and columns."""
+    number = program(WIDE)
+    tiles = (columns + BLOCK_N - 1) // BLOCK_N
+    group = number // tiles
+    row = (group * WORDS + tl.arange(0, WORDS))[:, None]
+    column = (number % tiles * BLOCK_N + tl.arange(0, BLOCK_N))[None, :]
+    return group, row, column, row < rows, column < columns
+
+
+@triton.jit
 def unpack(
     w,
     scale,
@@ -64,15 +85,11 @@ def unpack(
     BLOCK_N: tl.constexpr,
 ):
     """Write the weights of WORDS rows of words, one group. ``rows`` are those of words; products are exact."""
-    number = program(WIDE)
-    tiles = (columns + BLOCK_N - 1) // BLOCK_N
-    group = number // tiles
-    row = (group * WORDS + tl.arange(0, WORDS))[:, None]
-    column = (number % tiles * BLOCK_N + tl.arange(0, BLOCK_N))[None, :]
-    inside = (row < rows) & (column < columns)
+    group, row, column, known, here = own_group(rows, columns, WIDE, WORDS, BLOCK_N)
+    inside = known & here
     words = tl.load(w + row * w_strides[0] + column * w_strides[1], mask=inside, other=0)
-    step = tl.load(scale + group * scale_strides[0] + column * scale_strides[1], mask=column < columns, other=0)
-    least = tl.load(zero_min + group * min_strides[0] + column * min_strides[1], mask=column < columns, other=0)
+    step = tl.load(scale + group * scale_strides[0] + column * scale_strides[1], mask=here, other=0)
+    least = tl.load(zero_min + group * min_strides[0] + column * min_strides[1], mask=here, other=0)
     for i in tl.static_range(8):
         weights = nibble(words, one, i) * step.to(tl.float32) + least.to(tl.float32)
         tl.store(out + (8 * row + i) * out_strides[0] + column * out_strides[1], weights, mask=inside)
@@ -98,19 +115,15 @@ def pack(
 
     Each operation is rounded once, in float32; scale and minimum are rounded to float16 before they quantise.
     """
-    number = program(WIDE)
-    tiles = (columns + BLOCK_N - 1) // BLOCK_N
-    group = number // tiles
-    row = (group * WORDS + tl.arange(0, WORDS))[:, None]
-    column = (number % tiles * BLOCK_N + tl.arange(0, BLOCK_N))[None, :]
-    inside = (row < rows) & (column < columns)
+    group, row, column, known, here = own_group(rows, columns, WIDE, WORDS, BLOCK_N)
+    inside = known & here
     source = w + 8 * row * w_strides[0] + column * w_strides[1]
     smallest = tl.full((WORDS, BLOCK_N), float("inf"), tl.float32)
     largest = tl.full((WORDS, BLOCK_N), float("-inf"), tl.float32)
     for i in tl.static_range(8):
         a = tl.load(source + i * w_strides[0], mask=inside, other=0).to(tl.float32)
-        smallest = tl.minimum(smallest, tl.where(row < rows, a, float("inf")))
-        largest = tl.maximum(largest, tl.where(row < rows, a, float("-inf")))
+        smallest = tl.minimum(smallest, tl.where(known, a, float("inf")))
+        largest = tl.maximum(largest, tl.where(known, a, float("-inf")))
     low = tl.min(smallest, axis=0)[None, :]
     step = tl.div_rn(tl.max(largest, axis=0)[None, :] - low, 15.0).to(tl.float16)
     step = tl.where(step == 0, 1.0, step).to(tl.float16)
@@ -125,8 +138,8 @@ def pack(
         # The sum is rounded to a whole number, half to even, which is its lowest bits.
         words |= ((place + 8388608.0).to(tl.int32, bitcast=True) & 15) << (4 * i)
     tl.store(packed + row * packed_strides[0] + column * packed_strides[1], words, mask=inside)
-    tl.store(scale + group * scale_strides[0] + column * scale_strides[1], step, mask=column < columns)
-    tl.store(zero_min + group * min_strides[0] + column * min_strides[1], least, mask=column < columns)
+    tl.store(scale + group * scale_strides[0] + column * scale_strides[1], step, mask=here)
+    tl.store(zero_min + group * min_strides[0] + column * min_strides[1], least, mask=here)
 
 
 def beyond(*tensors: TensorSpec) -> bool:
@@ -137,30 +150,32 @@ def beyond(*tensors: TensorSpec) -> bool:
     )
 
 
+def packed(ctx: BindContext) -> dict[str, Argument]:
+    """Return the arguments that a packed weight is to every kernel that unpacks it."""
+    *_, w, scale, zero_min = ctx.signature.tensors
+    return {
+        "w": "w",
+        "scale": "scale",
+        "zero_min": "zero_min",
+        "one": ONE,
+        "columns": w.shape[1],
+        "w_strides": w.strides,
+        "scale_strides": scale.strides,
+        "min_strides": zero_min.strides,
+    }
+
+
 def bind_dequant(ctx: BindContext) -> Sequence[Launch]:
     """Bind ``dequant_int4``."""
     w, scale, zero_min = ctx.signature.tensors
     (out,) = ctx.signature.outputs
     if out.size == 0:
         return ()
-    rows, columns = w.shape
     step = launch(
         ctx,
         unpack,
-        programs=scale.shape[0] * triton.cdiv(columns, BLOCK_N),
-        arguments={
-            "w": "w",
-            "scale": "scale",
-            "zero_min": "zero_min",
-            "out": "out",
-            "one": ONE,
-            "rows": rows,
-            "columns": columns,
-            "w_strides": w.strides,
-            "scale_strides": scale.strides,
-            "min_strides": zero_min.strides,
-            "out_strides": out.strides,
-        },
+        programs=scale.shape[0] * triton.cdiv(w.shape[1], BLOCK_N),
+        arguments={**packed(ctx), "out": "out", "rows": w.shape[0], "out_strides": out.strides},
         constants={"WIDE": beyond(w, scale, zero_min, out), "WORDS": WORDS, "BLOCK_N": BLOCK_N},
         options=OPTIONS,
     )

@@ -23,7 +23,8 @@ import triton.language as tl
 from nbx_registry.launch import BindContext, Launch
 from nbx_registry.space import Space
 from nbx_triton.compiler import Options
-from nbx_triton.kernels.int4 import ONE, WORDS, beyond, nibble
+from nbx_triton.kernels.int4 import WORDS, beyond, nibble, packed, weights_of
+from nbx_triton.kernels.int4_splits import join, share_groups
 from nbx_triton.kernels.strided import NARROW, program, reach
 from nbx_triton.launching import Argument, launch
 
@@ -39,7 +40,6 @@ SPLIT = Space(
     exclude={"wider than the weight": "block_n > 64 and block_n > N"},
 )
 """``programs`` is about how many there are to be: where there are fewer tiles of columns, groups are shared."""
-MOST_SPLITS = 16
 
 
 @triton.jit
@@ -196,42 +196,17 @@ def split(
         total = tl.zeros((BLOCK_N,), tl.float32)
         for turn in range(8 * first * WORDS, tl.minimum(8 * last * WORDS, 8 * rows)):
             at = number * 0 + turn
-            words = tl.load(own_w + at // 8 * w_strides[0], mask=here, other=0)
-            group = at // (8 * WORDS)
-            step = tl.load(own_scale + group * scale_strides[0], mask=here, other=0).to(tl.float32)
-            least = tl.load(own_min + group * min_strides[0], mask=here, other=0).to(tl.float32)
-            weights = ((words >> (turn % 8 * 4)) & 15).to(tl.float32) * step + least
+            weights = weights_of(
+                own_w, own_scale, own_min, at, w_strides[0], scale_strides[0], min_strides[0], here, WORDS
+            )
             total += tl.load(x + at * x_stride).to(tl.float32) * weights
     place = target + part * target_strides[0] + column * target_strides[1]
     tl.store(place, total.to(target.dtype.element_ty), mask=here)
 
 
-@triton.jit
-def add_splits(partial, out, columns, out_stride, WIDE: tl.constexpr, SPLITS: tl.constexpr, BLOCK: tl.constexpr):
-    """Write BLOCK columns: the sums of all splits, in order."""
-    column = program(WIDE) * BLOCK + tl.arange(0, BLOCK)
-    here = column < columns
-    total = tl.zeros((BLOCK,), tl.float32)
-    for part in tl.static_range(SPLITS):
-        total += tl.load(partial + part * columns + column, mask=here, other=0)
-    tl.store(out + column * out_stride, total.to(out.dtype.element_ty), mask=here)
-
-
 def _arguments(ctx: BindContext) -> dict[str, Argument]:
-    x, w, scale, zero_min = ctx.signature.tensors
-    return {
-        "x": "x",
-        "w": "w",
-        "scale": "scale",
-        "zero_min": "zero_min",
-        "one": ONE,
-        "rows": w.shape[0],
-        "columns": w.shape[1],
-        "x_stride": x.strides[0],
-        "w_strides": w.strides,
-        "scale_strides": scale.strides,
-        "min_strides": zero_min.strides,
-    }
+    x, w, _, _ = ctx.signature.tensors
+    return {**packed(ctx), "x": "x", "rows": w.shape[0], "x_stride": x.strides[0]}
 
 
 def _wide(ctx: BindContext) -> bool:
@@ -273,9 +248,7 @@ def bind_split(ctx: BindContext) -> Sequence[Launch]:
         return ()
     block_n, groups = ctx.settings["block_n"], scale.shape[0]
     tiles = triton.cdiv(out.size, block_n)
-    share = triton.cdiv(groups, max(1, min(ctx.settings["programs"] // tiles, groups, MOST_SPLITS)))
-    # The kernel's workspace declares the same number.
-    splits = triton.cdiv(groups, share)
+    share, splits = share_groups(groups, tiles, ctx.settings["programs"])
     wide = _wide(ctx)
     step = launch(
         ctx,
@@ -297,15 +270,4 @@ def bind_split(ctx: BindContext) -> Sequence[Launch]:
         },
         options=Options(num_warps=4, num_stages=1, enable_fp_fusion=True),
     )
-    if splits == 1:
-        return (step,)
-    block = 256
-    join = launch(
-        ctx,
-        add_splits,
-        programs=triton.cdiv(out.size, block),
-        arguments={"partial": "partial", "out": "out", "columns": out.size, "out_stride": out.strides[0]},
-        constants={"WIDE": wide, "SPLITS": splits, "BLOCK": block},
-        options=Options(num_warps=4, num_stages=1, enable_fp_fusion=False),
-    )
-    return (step, join)
+    return (step,) if splits == 1 else (step, join(ctx, splits, wide))

@@ -3,7 +3,7 @@
 On a matrix unit weights cannot be its operands: rounded to 16 bits they would be off by more than the contract allows.
 Nibbles can, exactly. So `matrix_groups` sums x q over a group on the unit, then scales that sum and adds the minimum
 times the sum of x alone, which `add_rows` has made before. Groups are shared among programs where tiles are few, and
-`add_parts` adds the programs' sums in order. Where x, scale or minimum is not finite, or a sum too large, weights are
+`add_splits` adds the programs' sums in order. Where x, scale or minimum is not finite, or a sum too large, weights are
 made after all, one by one.
 
 `matrix_tiles` makes weights in float32 and multiplies them in float32: for x of float32, and without a matrix unit.
@@ -21,7 +21,8 @@ import triton.language as tl
 from nbx_registry.launch import BindContext, Launch
 from nbx_registry.space import Space
 from nbx_triton.compiler import Options
-from nbx_triton.kernels.int4 import ONE, WORDS, beyond, nibble
+from nbx_triton.kernels.int4 import WORDS, beyond, nibble, packed, weights_of
+from nbx_triton.kernels.int4_splits import join, share_groups
 from nbx_triton.kernels.strided import NARROW, program
 from nbx_triton.launching import Argument, launch
 
@@ -36,7 +37,6 @@ GROUPS = Space(
 )
 PROGRAMS = 256
 """About how many there are to be: where there are fewer tiles, groups are shared."""
-MOST_SPLITS = 16
 _HEIGHT = 8
 
 
@@ -110,7 +110,7 @@ def matrix_groups(
     first = (part * share).to(tl.int32)
     last = tl.minimum(first + share, groups)
     own_x = x + row[:, None] * x_strides[0]
-    own_w = w + column[None, :] * w_strides[1]
+    own_w = w + column * w_strides[1]
     own_scale = scale + column * scale_strides[1]
     own_min = zero_min + column * min_strides[1]
     total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
@@ -121,7 +121,7 @@ def matrix_groups(
         left = tl.load(own_x + deep[None, :] * x_strides[1], mask=here_m[:, None] & (deep < depth)[None, :], other=0)
         below = group * WORDS + r
         known = here_n[None, :] & (8 * below < depth)[:, None]
-        words = tl.load(own_w + below[:, None] * w_strides[0], mask=known, other=0)
+        words = tl.load(own_w[None, :] + below[:, None] * w_strides[0], mask=known, other=0)
         step = tl.load(own_scale + group * scale_strides[0], mask=here_n, other=0).to(tl.float32)
         least = tl.load(own_min + group * min_strides[0], mask=here_n, other=0).to(tl.float32)
         plain = tl.load(sums + row * groups + group, mask=here_m, other=0)
@@ -141,35 +141,13 @@ def matrix_groups(
         total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for turn in range(8 * first * WORDS, tl.minimum(8 * last * WORDS, depth)):
             at = number * 0 + turn
-            words = tl.load(own_w + at // 8 * w_strides[0], mask=here_n[None, :], other=0)
-            group = at // (8 * WORDS)
-            step = tl.load(own_scale + group * scale_strides[0], mask=here_n, other=0).to(tl.float32)[None, :]
-            least = tl.load(own_min + group * min_strides[0], mask=here_n, other=0).to(tl.float32)[None, :]
             left = tl.load(own_x + at * x_strides[1], mask=here_m[:, None], other=0).to(tl.float32)
-            total += left * (((words >> (turn % 8 * 4)) & 15).to(tl.float32) * step + least)
+            weights = weights_of(
+                own_w, own_scale, own_min, at, w_strides[0], scale_strides[0], min_strides[0], here_n, WORDS
+            )
+            total += left * weights[None, :]
     place = target + part * target_strides[0] + row[:, None] * target_strides[1] + column[None, :] * target_strides[2]
     tl.store(place, total.to(target.dtype.element_ty), mask=here_m[:, None] & here_n[None, :])
-
-
-@triton.jit
-def add_parts(
-    partial,
-    out,
-    count,
-    columns,
-    out_strides,
-    WIDE: tl.constexpr,
-    SPLITS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """Write BLOCK elements: the sums of all splits, in order."""
-    index = program(WIDE) * BLOCK + tl.arange(0, BLOCK)
-    inside = index < count
-    total = tl.zeros((BLOCK,), tl.float32)
-    for part in tl.static_range(SPLITS):
-        total += tl.load(partial + part * count + index, mask=inside, other=0)
-    place = out + index // columns * out_strides[0] + index % columns * out_strides[1]
-    tl.store(place, total.to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -236,21 +214,9 @@ def matrix_tiles(
 
 
 def _arguments(ctx: BindContext) -> dict[str, Argument]:
-    x, w, scale, zero_min = ctx.signature.tensors
-    return {
-        "x": "x",
-        "w": "w",
-        "scale": "scale",
-        "zero_min": "zero_min",
-        "one": ONE,
-        "rows": x.shape[0],
-        "columns": w.shape[1],
-        "depth": x.shape[1],
-        "x_strides": x.strides,
-        "w_strides": w.strides,
-        "scale_strides": scale.strides,
-        "min_strides": zero_min.strides,
-    }
+    (x, *_) = ctx.signature.tensors
+    rows, depth = x.shape
+    return {**packed(ctx), "x": "x", "rows": rows, "depth": depth, "x_strides": x.strides}
 
 
 def _wide(ctx: BindContext) -> bool:
@@ -267,11 +233,7 @@ def bind_groups(ctx: BindContext) -> Sequence[Launch]:
     groups = scale.shape[0]
     block_n = ctx.settings["block_n"]
     tiles_n = triton.cdiv(columns, block_n)
-    share = triton.cdiv(
-        groups, max(1, min(PROGRAMS // (triton.cdiv(rows, ctx.settings["block_m"]) * tiles_n), groups, MOST_SPLITS))
-    )
-    # The kernel's workspace declares the same number.
-    splits = triton.cdiv(groups, share)
+    share, splits = share_groups(groups, triton.cdiv(rows, ctx.settings["block_m"]) * tiles_n, PROGRAMS)
     wide = _wide(ctx) or splits * out.size + 2**16 >= NARROW or rows * groups + 2**16 >= NARROW
     # The unit takes 16 rows at the least; addresses in 64 bits take twice the registers.
     block_m = min(ctx.settings["block_m"], max(16, triton.next_power_of_2(rows)), 32 if wide else 128)
@@ -307,24 +269,7 @@ def bind_groups(ctx: BindContext) -> Sequence[Launch]:
             num_warps=8 if block_m * block_n > 4096 else 4, num_stages=_stages(ctx, block_m), enable_fp_fusion=True
         ),
     )
-    if splits == 1:
-        return (add, multiply)
-    block = 512
-    join = launch(
-        ctx,
-        add_parts,
-        programs=triton.cdiv(out.size, block),
-        arguments={
-            "partial": "partial",
-            "out": "out",
-            "count": out.size,
-            "columns": columns,
-            "out_strides": out.strides,
-        },
-        constants={"WIDE": wide, "SPLITS": splits, "BLOCK": block},
-        options=Options(num_warps=4, num_stages=1, enable_fp_fusion=False),
-    )
-    return (add, multiply, join)
+    return (add, multiply) if splits == 1 else (add, multiply, join(ctx, splits, wide))
 
 
 def _stages(ctx: BindContext, block_m: int) -> int:

@@ -6,11 +6,13 @@ from nbx_registry.kernel import Workspace
 from nbx_triton.specs.common import kernel
 
 _PACKED_KEY = ("w.shape", "w.strides", "scale.strides", "zero_min.strides")
-_GEMV_SPLITS = "cdiv(G, cdiv(G, clamp(programs // cdiv(max(N, 1), block_n), 1, min(G, 16))))"
-_MATMUL_SPLITS = (
-    "cdiv(max(G, 1), cdiv(max(G, 1), clamp(256 // (cdiv(max(M, 1), block_m) * cdiv(max(N, 1), block_n)), 1,"
-    " clamp(G, 1, 16))))"
-)
+
+
+def _partial(programs: str, tiles: str, shape: tuple[str, ...], lifetime: tuple[int, int]) -> Workspace:
+    """Return the sums of those that share a tile's groups, none where one program has all: see `share_groups`."""
+    splits = f"cdiv(G, cdiv(G, clamp({programs} // ({tiles}), 1, min(G, 16))))"
+    return Workspace(name="partial", dtype="float32", shape=(f"({splits} > 1) * {splits}", *shape), lifetime=lifetime)
+
 
 KERNELS = (
     kernel(
@@ -45,11 +47,7 @@ KERNELS = (
         # A group at the least.
         when=("K >= 128",),
         key=("x.dtype", "x.strides", *_PACKED_KEY),
-        workspace=(
-            Workspace(
-                name="partial", dtype="float32", shape=(f"({_GEMV_SPLITS} > 1) * {_GEMV_SPLITS}", "N"), lifetime=(0, 1)
-            ),
-        ),
+        workspace=(_partial("programs", "cdiv(max(N, 1), block_n)", ("N",), (0, 1)),),
         defaults={"block_n": 256, "programs": 1024, "stages": 3},
         settings="nbx_triton.kernels.int4_gemv:SPLIT",
         preference=1,
@@ -63,12 +61,7 @@ KERNELS = (
         key=("x.dtype", "x.shape", "x.strides", *_PACKED_KEY),
         workspace=(
             Workspace(name="sums", dtype="float32", shape=("M", "G"), lifetime=(0, 1)),
-            Workspace(
-                name="partial",
-                dtype="float32",
-                shape=(f"({_MATMUL_SPLITS} > 1) * {_MATMUL_SPLITS}", "M", "N"),
-                lifetime=(1, -1),
-            ),
+            _partial("256", "cdiv(max(M, 1), block_m) * cdiv(max(N, 1), block_n)", ("M", "N"), (1, -1)),
         ),
         defaults={"block_m": 64, "block_n": 64, "stages": 3},
         settings="nbx_triton.kernels.int4_matmul:GROUPS",
