@@ -41,12 +41,16 @@ _HEIGHT = 8
 
 
 @triton.jit
-def interleave(a, b, c, d, e, f, g, h):
-    """Return a matrix whose rows are the first rows of all eight in order, then the second, and so on."""
+def nibbles(words, one, like: tl.constexpr):
+    """Return the nibbles of words as numbers of dtype ``like``: eight rows, the lowest nibbles first, for one."""
+    a, b = nibble(words, one, 0).to(like), nibble(words, one, 1).to(like)
+    c, d = nibble(words, one, 2).to(like), nibble(words, one, 3).to(like)
+    e, f = nibble(words, one, 4).to(like), nibble(words, one, 5).to(like)
+    g, h = nibble(words, one, 6).to(like), nibble(words, one, 7).to(like)
     even = tl.join(tl.join(a, e), tl.join(c, g))
     odd = tl.join(tl.join(b, f), tl.join(d, h))
     # Rows, columns, and then 4, 2 and 1 of the place.
-    return tl.reshape(tl.permute(tl.join(even, odd), (0, 2, 3, 4, 1)), (8 * a.shape[0], a.shape[1]))
+    return tl.reshape(tl.permute(tl.join(even, odd), (0, 2, 3, 4, 1)), (8 * words.shape[0], words.shape[1]))
 
 
 @triton.jit
@@ -125,16 +129,7 @@ def matrix_groups(
         step = tl.load(own_scale + group * scale_strides[0], mask=here_n, other=0).to(tl.float32)
         least = tl.load(own_min + group * min_strides[0], mask=here_n, other=0).to(tl.float32)
         plain = tl.load(sums + row * groups + group, mask=here_m, other=0)
-        right = interleave(
-            nibble(words, one, 0).to(left.dtype),
-            nibble(words, one, 1).to(left.dtype),
-            nibble(words, one, 2).to(left.dtype),
-            nibble(words, one, 3).to(left.dtype),
-            nibble(words, one, 4).to(left.dtype),
-            nibble(words, one, 5).to(left.dtype),
-            nibble(words, one, 6).to(left.dtype),
-            nibble(words, one, 7).to(left.dtype),
-        )
+        right = nibbles(words, one, left.dtype)
         total += tl.dot(left, right, input_precision="ieee") * step[None, :] + plain[:, None] * least[None, :]
     if tl.max(tl.where(tl.abs(total) < float("inf"), 0, 1)) > 0:
         # An infinity times a nibble of 0 is NaN, where times its weight it may be infinite.
@@ -196,16 +191,7 @@ def matrix_tiles(
         words = tl.load(own_w + below[:, None] * w_strides[0], mask=here_n & (8 * below < depth)[:, None], other=0)
         step = tl.load(own_scale + at // GROUP * scale_strides[0], mask=here_n, other=0).to(tl.float32)
         least = tl.load(own_min + at // GROUP * min_strides[0], mask=here_n, other=0).to(tl.float32)
-        right = interleave(
-            nibble(words, one, 0) * step + least,
-            nibble(words, one, 1) * step + least,
-            nibble(words, one, 2) * step + least,
-            nibble(words, one, 3) * step + least,
-            nibble(words, one, 4) * step + least,
-            nibble(words, one, 5) * step + least,
-            nibble(words, one, 6) * step + least,
-            nibble(words, one, 7) * step + least,
-        )
+        right = nibbles(words, one, tl.float32) * step + least
         # Past the end there is no weight, not a minimum: 0 times an infinite one is NaN.
         right = tl.where((deep < depth)[:, None], right, 0.0)
         total = tl.dot(left.to(tl.float32), right, total, input_precision="ieee")

@@ -20,14 +20,7 @@ import triton.language as tl
 
 from nbx_registry.launch import BindContext, Launch, Scalar
 from nbx_triton.kernels.normalization import affine, affine_arguments, compute, reciprocal_root, zeros
-from nbx_triton.kernels.pieces import (
-    block_of_rows,
-    launch_blocks,
-    launch_pieces,
-    options,
-    piece_of_row,
-    rows_along,
-)
+from nbx_triton.kernels.pieces import block_of_rows, launch_blocks, launch_pieces, options, piece_of_row, rows_along
 from nbx_triton.kernels.strided import locate, program
 from nbx_triton.launching import Argument, launch
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from nbx_registry.kernel import Workspace
 from nbx_triton.specs.common import FLOATS, HALVES, kernel
 
-_RMS_KEY = ("x.dtype", "x.shape", "x.strides", "weight.given", "weight.strides")
-_RMS_PIECES = "min(cdiv(D, 8192), 1024)"
+_MOMENTS = ("counts", "means", "m2s")
+
+_RMS_KEY = ("x.dtype", "x.shape", "x.strides", "weight.given", "weight.strides", "out.strides")
 _GROUP_KEY = (
     "x.dtype",
     "x.shape",
@@ -16,17 +17,23 @@ _GROUP_KEY = (
     "bias.given",
     "bias.strides",
     "groups",
+    "out.strides",
 )
 
 _LAYER_NORM_ROWS = (f"x.dtype in {HALVES}", "x.contiguous", "out.contiguous")
 _LAYER_NORM_KEY = ("x.dtype", "x.shape", "weight.given", "weight.strides", "bias.given", "bias.strides")
-_SOFTMAX_KEY = ("x.dtype", "x.shape", "x.strides", "axis")
+_SOFTMAX_KEY = ("x.dtype", "x.shape", "x.strides", "axis", "out.strides")
 _SOFTMAX_ROWS = (
     f"x.dtype in {HALVES}",
     "axis == -1 or axis == x.rank - 1",
     "x.strides[-1] == 1 or L == 1 or x.size == 0",
 )
-_SOFTMAX_PIECES = ("x.size // max(L, 1)", "min(cdiv(L, 8192), 1024)")
+
+
+def _found(names: tuple[str, ...], rows: str, pieces: str) -> tuple[Workspace, ...]:
+    """Return memory for what a first launch finds of each piece of each row, which a second launch merges."""
+    return tuple(Workspace(name=name, dtype="float32", shape=(rows, pieces), lifetime=(0, 1)) for name in names)
+
 
 KERNELS = (
     kernel(
@@ -47,9 +54,7 @@ KERNELS = (
         # Few rows, each long enough for several programs.
         when=(*_SOFTMAX_ROWS, "x.size <= 264 * L", "L >= 20000"),
         key=_SOFTMAX_KEY,
-        workspace=tuple(
-            Workspace(name=name, dtype="float32", shape=_SOFTMAX_PIECES, lifetime=(0, 1)) for name in ("peaks", "sums")
-        ),
+        workspace=_found(("peaks", "sums"), "x.size // max(L, 1)", "min(cdiv(L, 8192), 1024)"),
         batch_invariant=True,
         overlap="same",
         preference=1,
@@ -72,7 +77,7 @@ KERNELS = (
         # Few rows, each long enough for several programs.
         when=(f"x.dtype in {HALVES}", "prod(B) <= 264", "D >= 20000"),
         key=_RMS_KEY,
-        workspace=(Workspace(name="partial", dtype="float32", shape=("prod(B)", _RMS_PIECES), lifetime=(0, 1)),),
+        workspace=_found(("partial",), "prod(B)", "min(cdiv(D, 8192), 1024)"),
         batch_invariant=True,
         overlap="same",
         preference=1,
@@ -96,10 +101,7 @@ KERNELS = (
         # Few rows, each long enough for several programs.
         when=(*_LAYER_NORM_ROWS, "x.size <= 264 * x.shape[-1]", "x.shape[-1] >= 20000"),
         key=_LAYER_NORM_KEY,
-        workspace=tuple(
-            Workspace(name=name, dtype="float32", shape=("x.size // max(x.shape[-1], 1)", "256"), lifetime=(0, 1))
-            for name in ("counts", "means", "m2s")
-        ),
+        workspace=_found(_MOMENTS, "x.size // max(x.shape[-1], 1)", "256"),
         batch_invariant=True,
         overlap="same",
         preference=1,
@@ -122,10 +124,7 @@ KERNELS = (
         # Few groups, each long enough for several programs.
         when=(f"x.dtype in {HALVES}", "N * groups <= 264", "M >= 32768"),
         key=_GROUP_KEY,
-        workspace=tuple(
-            Workspace(name=name, dtype="float32", shape=("N * groups", "256"), lifetime=(0, 1))
-            for name in ("counts", "means", "m2s")
-        ),
+        workspace=_found(_MOMENTS, "N * groups", "256"),
         batch_invariant=True,
         overlap="same",
         preference=1,
