@@ -230,15 +230,26 @@ def _measured(error: Array, reference: Array, bound: Array, counted: Array, wron
     errors, references, bounds = error[counted], reference[counted], bound[counted]
     ulp = errors / form.spacing(references)
     share = np.where(errors == 0, 0.0, errors / np.where(bounds > 0, bounds, 1e-300))
-    norm = float(np.linalg.norm(references))
+    # A bound that is no number is kept by no error.
+    share[np.isnan(share)] = np.inf
     worst = int(np.argmax(share))
     position = np.argwhere(counted)[worst] if not wrong.any() or share[worst] > 1 else _first(wrong)
     return Profile(
         ulp=_quantiles(ulp),
-        relative_l2=float(np.linalg.norm(errors)) / norm if norm else float(np.linalg.norm(errors)),
+        relative_l2=_relative(errors, references),
         share=float(share[worst]),
         worst=tuple(int(i) for i in position),
     )
+
+
+def _relative(errors: Array, references: Array) -> float:
+    """Return the norm of errors over that of references, or theirs alone where the references are zeros."""
+    # Squares of large numbers overflow, of small ones vanish; of numbers up to 1 none that matters does.
+    scale = max(float(np.abs(references).max()), float(np.abs(errors).max()))
+    if scale == 0 or np.isinf(scale):
+        return scale
+    found, norm = float(np.linalg.norm(errors / scale)), float(np.linalg.norm(references / scale))
+    return found / norm if norm else found * scale
 
 
 def _quantiles(values: Array) -> tuple[float, ...]:

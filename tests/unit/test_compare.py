@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
-from nbx_registry import dtypes
+from nbx_registry import dtypes, jsonfile
 from nbx_registry.compare import Comparison, compare
 
 INF, NAN = float("inf"), float("nan")
@@ -81,6 +83,21 @@ def test_a_profile_tells_the_worst_position_in_ulp_and_share_of_the_bound() -> N
     assert found.share == 0.5
     assert found.worst == (2,)
     assert found.relative_l2 == pytest.approx(np.sqrt(5.0) * one / np.sqrt(3.0))
+
+
+@pytest.mark.parametrize("size", [1e200, 1e-200, 1e308], ids=str)
+def test_a_profile_of_numbers_whose_squares_are_out_of_range(size: float) -> None:
+    found = judged([size, -size], [0.5 * size, -0.5 * size], size, "float64").profile
+    assert found.relative_l2 == pytest.approx(1.0)
+    opposite = judged([size, size], [-size, size], 4.0, "float64").profile
+    assert opposite.relative_l2 == (np.inf if size == 1e308 else pytest.approx(np.sqrt(2.0)))
+    assert json.loads(jsonfile.canonical(opposite.to_dict()))["l2"] > 1
+
+
+def test_no_error_keeps_to_a_bound_that_is_no_number() -> None:
+    found = judged([1.0, 2.0], [1.0, 1.0], NAN, "float64")
+    assert found.numbers
+    assert found.profile.to_dict()["share"] > 1
 
 
 def test_zeros_whose_sign_counts_are_not_the_worst_position() -> None:
