@@ -1,10 +1,8 @@
 """pow: IEEE 754's, in float32 for the floating dtypes below it and rounded once; of integers by squaring, wrapping.
 
-`dense` is for operands without gaps, a number in the place of one, and one exponent for all: a program raises
-consecutive elements, each thread several vectors of 16 bytes. `strided` is for the rest: a program raises a tile of the
-output's densest axis and of the others. Both are bound by memory for exponents that are whole and small; a general
-exponent of 16-bit numbers takes about 40 instructions an element (H200: 160 us for 2^27 elements at 80 % of its issue
-rate, where memory takes 126), one of float32 about 90.
+Tensors are walked as `walk` says, by `dense` or `strided`. Both are bound by memory for exponents that are whole and
+small; a general exponent of 16-bit numbers takes about 40 instructions an element (H200: 160 us for 2^27 elements at
+80 % of its issue rate, where memory takes 126), one of float32 about 90.
 
 An exponent that is the same for all elements is looked at once, by a branch that all programs take alike: 1, 2, ... 8
 are repeated multiplication; `short_power` is for others that are small, of 16-bit numbers; `power` is for the rest and
@@ -19,23 +17,14 @@ from collections.abc import Sequence
 import triton
 import triton.language as tl
 
-from nbx_registry.launch import BindContext, Launch, ScalarOf
+from nbx_registry.launch import BindContext, Launch
 from nbx_registry.space import Space
-from nbx_registry.spec import TensorSpec
-from nbx_triton.compiler import THREADS_PER_WARP, Options
-from nbx_triton.kernels.astype import to_odd_float32
 from nbx_triton.kernels.exponents import power, product, short_power
-from nbx_triton.kernels.strided import NARROW, broadcast_strides, collapse, locate, program, reach
-from nbx_triton.launching import Argument, launch
+from nbx_triton.kernels.walk import Operand, Request, consecutive, operand, tile, walk_dense, walk_strided
+from nbx_triton.launching import Pointer
 
 SETTINGS = Space(parameters={"vectors": (1, 2, 4), "warps": (4, 8)})
 """Of `dense`: vectors of 16 bytes a thread has of the widest operand, and warps of a program."""
-
-VECTOR_BYTES = 16
-TILE = 1024
-"""Elements of a program of `strided`."""
-SQUARE = 32
-"""Most columns of a tile whose rows an operand has closer together than its columns."""
 
 
 @triton.jit
@@ -83,7 +72,7 @@ def floating_power(x, e, SHORT: tl.constexpr, NARROW_RANGE: tl.constexpr, COMMON
 
 
 @triton.jit
-def raised(x, e, result: tl.constexpr, COMMON: tl.constexpr):
+def raised(COMMON: tl.constexpr, x, e, absent, result: tl.constexpr):  # noqa: ARG001 - what the walk hands over
     """Return x^e, in what an element of ``result`` is computed in; operands of any dtype that converts to it."""
     if result.is_floating():
         if result == tl.float64:
@@ -103,192 +92,87 @@ def raised(x, e, result: tl.constexpr, COMMON: tl.constexpr):
 
 
 @triton.jit
-def number(x, result: tl.constexpr):
-    """Return a number given in an operand's place as an element of ``result``, rounded once."""
-    if x.dtype == tl.float64 and result.primitive_bitwidth < 32:
-        y = to_odd_float32(x).to(result)
+def exponent(e, COMMON: tl.constexpr):
+    """Return the exponent for all, read if it lies in memory; one of each element's as it is given."""
+    if COMMON and e.dtype.is_ptr():
+        found = tl.load(e)
     else:
-        y = x.to(result)
-    return y
-
-
-@triton.jit
-def fetch(x, offset, inside, result: tl.constexpr):
-    """Return the elements at ``offset`` of an operand, 0 for those not ``inside``; or the number in its place."""
-    if not x.dtype.is_ptr():
-        y = number(x, result)
-    elif inside is None:
-        y = tl.load(x + offset)
-    else:
-        y = tl.load(x + offset, mask=inside, other=0)
-    return y
-
-
-@triton.jit
-def block(x, e, out, first, lane, inside, COMMON: tl.constexpr):
-    """Raise elements ``first + lane``, those ``inside`` or all."""
-    result: tl.constexpr = out.dtype.element_ty
-    a = fetch(x, first + lane, inside, result)
-    if COMMON:
-        b = fetch(e, 0, None, result)
-    else:
-        b = fetch(e, first + lane, inside, result)
-    tl.store(out + first + lane, raised(a, b, result, COMMON).to(result), mask=inside)
+        found = e
+    return found
 
 
 @triton.jit
 def dense(
-    x,
-    e,
+    operands,
     out,
     count,
     COMMON: tl.constexpr,
     EVEN: tl.constexpr,
     WIDE: tl.constexpr,
+    VECTOR: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Raise ``BLOCK`` consecutive elements. ``x`` and ``e`` are as dense as ``out``, or numbers.
-
-    COMMON: ``e`` is a number, or points to one. EVEN: ``BLOCK`` divides the count. Else only the last program looks
-    whether elements are there: a mask whose end is no multiple of 16 would make every access one of single elements.
-    """
-    first = program(WIDE) * BLOCK
-    lane = tl.arange(0, BLOCK)
-    if EVEN:
-        block(x, e, out, first, lane, None, COMMON)
-    else:
-        left = count - first
-        if left >= BLOCK:
-            block(x, e, out, first, lane, None, COMMON)
-        else:
-            block(x, e, out, first, lane, lane < left, COMMON)
+    """Raise consecutive elements. COMMON: the exponent is a number, or points to one."""
+    given = (operands[0], exponent(operands[1], COMMON), None)
+    consecutive(raised, COMMON, given, out, count, EVEN, WIDE, VECTOR, BLOCK)
 
 
 @triton.jit
 def strided(
-    x,
-    e,
+    operands,
     out,
     rows,
     columns,
     shape,
-    x_strides,
-    e_strides,
+    strides,
     out_strides,
-    x_step,
-    e_step,
+    steps,
     out_step,
     COMMON: tl.constexpr,
     WIDE: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
     BLOCK_COLUMNS: tl.constexpr,
 ):
-    """Raise a tile of elements. Columns are one axis, rows (``rows`` of them, of ``shape``) count out the others."""
-    result: tl.constexpr = out.dtype.element_ty
-    tiles = (columns + BLOCK_COLUMNS - 1) // BLOCK_COLUMNS
-    place = program(WIDE)
-    row = (place // tiles) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
-    column = (place % tiles) * BLOCK_COLUMNS + tl.arange(0, BLOCK_COLUMNS)
-    inside = (row < rows)[:, None] & (column < columns)[None, :]
-    a = fetch(x, locate(row, shape, x_strides)[:, None] + (column * x_step)[None, :], inside, result)
-    if COMMON:
-        b = fetch(e, 0, None, result)
-    else:
-        b = fetch(e, locate(row, shape, e_strides)[:, None] + (column * e_step)[None, :], inside, result)
-    y = raised(a, b, result, COMMON).to(result)
-    tl.store(out + locate(row, shape, out_strides)[:, None] + (column * out_step)[None, :], y, mask=inside)
+    """Raise a tile of elements; COMMON as for `dense`."""
+    given = (operands[0], exponent(operands[1], COMMON), None)
+    tile(
+        raised,
+        COMMON,
+        given,
+        out,
+        rows,
+        columns,
+        shape,
+        strides,
+        out_strides,
+        steps,
+        out_step,
+        WIDE,
+        BLOCK_ROWS,
+        BLOCK_COLUMNS,
+    )
 
 
 def bind_dense(ctx: BindContext) -> Sequence[Launch]:
     """Bind ``pow`` over operands that are as dense as the output, numbers, or one exponent."""
-    x, e = ctx.signature.operands
-    (out,) = ctx.signature.outputs
-    if out.size == 0:
-        return ()
-    warps = ctx.settings["warps"]
-    common = e.weak or e.size == 1
-    widest = max(spec.dtype.itemsize for spec in (out, x, e) if not spec.weak and spec.size == out.size)
-    size = warps * THREADS_PER_WARP * ctx.settings["vectors"] * (VECTOR_BYTES // widest)
-    step = launch(
-        ctx,
-        dense,
-        programs=triton.cdiv(out.size, size),
-        arguments={"x": _operand("x", x, out), "e": _operand("e", e, out), "out": "out", "count": out.size},
-        constants={
-            "COMMON": common,
-            "EVEN": out.size % size == 0,
-            "WIDE": out.size + size >= NARROW,
-            "BLOCK": size,
-        },
-        options=Options(num_warps=warps, num_stages=1, enable_fp_fusion=False),
-    )
-    return (step,)
+    return walk_dense(ctx, dense, _request(ctx))
 
 
 def bind_strided(ctx: BindContext) -> Sequence[Launch]:
     """Bind ``pow`` over operands of any strides."""
+    return walk_strided(ctx, strided, _request(ctx))
+
+
+def _request(ctx: BindContext) -> Request:
     x, e = ctx.signature.operands
     (out,) = ctx.signature.outputs
-    if out.size == 0:
-        return ()
-    given = [(0,) * out.rank if spec.weak else broadcast_strides(spec.shape, spec.strides, out.rank) for spec in (x, e)]
-    shape, out_strides, x_strides, e_strides = collapse(out.shape, out.strides, *given)
-    every = (out_strides, x_strides, e_strides)
-    across = _densest(out_strides)
-    rows = [axis for axis in range(len(shape)) if axis != across]
-    down = next((_densest(own) for own in every[1:] if _is_denser(own, across)), None)
-    if down is not None:
-        # A square tile, so that an operand whose neighbours lie along another axis is read in runs too.
-        rows.remove(down)
-        rows.append(down)
-    columns, count = shape[across], out.size // shape[across]
-    block_columns = min(TILE if down is None else SQUARE, triton.next_power_of_2(columns))
-    block_rows = min(TILE // block_columns, triton.next_power_of_2(count))
-    tiles = triton.cdiv(columns, block_columns) * triton.cdiv(count, block_rows)
-    step = launch(
-        ctx,
-        strided,
-        programs=tiles,
-        arguments={
-            "x": _operand("x", x, out),
-            "e": _operand("e", e, out),
-            "out": "out",
-            "rows": count,
-            "columns": columns,
-            "shape": tuple(shape[axis] for axis in rows) or (1,),
-            "x_strides": tuple(x_strides[axis] for axis in rows) or (0,),
-            "e_strides": tuple(e_strides[axis] for axis in rows) or (0,),
-            "out_strides": tuple(out_strides[axis] for axis in rows) or (0,),
-            "x_step": x_strides[across],
-            "e_step": e_strides[across],
-            "out_step": out_strides[across],
-        },
-        constants={
-            "COMMON": e.weak or e.size == 1,
-            "WIDE": max(count + block_rows, columns + block_columns, tiles) >= NARROW
-            or any(reach(shape, own) + abs(own[across]) * block_columns >= NARROW for own in every),
-            "BLOCK_ROWS": block_rows,
-            "BLOCK_COLUMNS": block_columns,
-        },
-        options=Options(num_warps=4, num_stages=1, enable_fp_fusion=False),
+    common = e.weak or e.size == 1
+    exponents = operand("e", e, out, e.dtype)
+    return Request(
+        operands=(operand("x", x, out, x.dtype), Operand(exponents.argument) if common else exponents),
+        out=Pointer("out", out.dtype, out.align),
+        spec=out,
+        constants={"COMMON": common},
+        fused=False,
+        elements=1024,
     )
-    return (step,)
-
-
-def _operand(name: str, spec: TensorSpec, out: TensorSpec) -> Argument:
-    """Return the operand, or the number that the caller gives in its place, to be rounded once."""
-    if not spec.weak:
-        return name
-    if out.dtype.floating:
-        return ScalarOf(name, "float32" if out.dtype.bits == 32 else "float64")
-    return ScalarOf(name, "uint64" if out.dtype.kind == "uint" else "int64")
-
-
-def _densest(strides: Sequence[int]) -> int:
-    """Return the axis along which neighbours are closest; a broadcast axis is none."""
-    return min(range(len(strides)), key=lambda axis: (abs(strides[axis]) or NARROW, -axis))
-
-
-def _is_denser(strides: Sequence[int], across: int) -> bool:
-    """Whether an operand's neighbours are closer along another axis than along ``across``."""
-    return strides[across] != 0 and abs(strides[_densest(strides)]) < abs(strides[across])

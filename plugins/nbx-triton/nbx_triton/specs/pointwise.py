@@ -124,7 +124,7 @@ KERNELS = (
     kernel(
         "arange@1",
         "products",
-        "pointwise:bind_arange",
+        "arange:bind",
         when=(f"out.dtype in {NUMBERS}",),
         key=("out.dtype", "out.size", "out.strides"),
         doc="One program multiplies 1024 to 8192 consecutive indices by the step, in 32 or 64 bits.",

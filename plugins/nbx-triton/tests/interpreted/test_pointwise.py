@@ -58,7 +58,8 @@ def test_dense_ends_anywhere(check: Callable, normal: Callable, count: int) -> N
 
 
 def test_offsets_of_64_bits(check: Callable, normal: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nbx_triton.kernels.pointwise.NARROW", 100)
+    monkeypatch.setattr("nbx_triton.kernels.walk.NARROW", 100)
+    monkeypatch.setattr("nbx_triton.kernels.arange.NARROW", 100)
     check("nbx-triton/relu/dense", normal("float16", 5003))
     check("nbx-triton/relu/strided", normal("float32", 129, 66).T)
     check("nbx-triton/arange/products", start=5003, dtype="float32")
