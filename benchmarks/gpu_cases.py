@@ -26,6 +26,8 @@ class Case:
     """The peer whose result ours must be close to; None where none computes the same numbers."""
     kernel: str | None = None
     """Asked for by its id; else the registry chooses."""
+    nbytes: int | None = None
+    """Least bytes that are read and written, where they depend on values; else those that the op declares."""
     copy: float | None = None
     """At least this share of the bandwidth of a copy of the op's least bytes."""
     best: float | None = None
@@ -56,13 +58,15 @@ def normal(*shape: int, dtype: torch.dtype = F16, scale: float = 1.0) -> torch.T
     return (torch.randn(shape, device="cuda") * scale).to(dtype)
 
 
-def _elementwise(label: str, op: str, torch_way: Callable[[torch.Tensor], torch.Tensor], **facts: Any) -> None:
+def _elementwise(
+    label: str, op: str, torch_way: Callable[[torch.Tensor], torch.Tensor], gems: Callable[..., Any], **facts: Any
+) -> None:
     def make() -> Case:
         x = normal(LINE)
         return Case(
             op=op,
             tensors=(x,),
-            peers={"torch": lambda: torch_way(x), **peers.flag_gems(op, x)},
+            peers={"torch": lambda: torch_way(x), **gems(x)},
             compared="torch",
             copy=0.96,
             **facts,
@@ -71,9 +75,15 @@ def _elementwise(label: str, op: str, torch_way: Callable[[torch.Tensor], torch.
     CASES[label] = make
 
 
-_elementwise("gelu fp16 2^27", "gelu", F.gelu)
-_elementwise("silu fp16 2^27", "silu", F.silu)
-_elementwise("astype fp16 to fp32 2^27", "astype", lambda x: x.to(F32), attributes={"dtype": "float32"})
+_elementwise("gelu fp16 2^27", "gelu", F.gelu, lambda x: peers.flag_gems("gelu", x))
+_elementwise("silu fp16 2^27", "silu", F.silu, lambda x: peers.flag_gems("silu", x))
+_elementwise(
+    "astype fp16 to fp32 2^27",
+    "astype",
+    lambda x: x.to(F32),
+    lambda x: peers.flag_gems("to_copy", x, dtype=F32),
+    attributes={"dtype": "float32"},
+)
 
 
 @case("add fp16 2^27")
@@ -91,7 +101,13 @@ def _add() -> Case:
 @case("pow 2 fp16 2^27")
 def _square() -> Case:
     x = normal(LINE)
-    return Case(op="pow", tensors=(x, 2), peers={"torch": lambda: torch.pow(x, 2)}, compared="torch", copy=0.96)
+    return Case(
+        op="pow",
+        tensors=(x, 2),
+        peers={"torch": lambda: torch.pow(x, 2), **peers.flag_gems("pow_tensor_scalar", x, 2)},
+        compared="torch",
+        copy=0.96,
+    )
 
 
 @case("pow 1.7 fp16 2^27")
@@ -120,7 +136,7 @@ def _reduction(op: str, shape: tuple[int, ...], axis: int | None, dtype: torch.d
             attributes={"axis": axis},
             peers={
                 "torch": (lambda: function(x)) if axis is None else (lambda: function(x, dim=axis)),
-                **(peers.flag_gems(op, x) if axis is None else {}),
+                **_flag_gems_reduction(op, x, axis),
             },
             compared="torch" if dtype is F32 else None,
             copy=copy,
@@ -128,6 +144,12 @@ def _reduction(op: str, shape: tuple[int, ...], axis: int | None, dtype: torch.d
         )
 
     return make
+
+
+def _flag_gems_reduction(op: str, x: torch.Tensor, axis: int | None) -> Mapping[str, Way]:
+    if axis is None:
+        return peers.flag_gems(op, x)
+    return peers.flag_gems(f"{op}_dim", x, [axis] if op == "sum" else axis)
 
 
 CASES.update(_reductions())
@@ -276,6 +298,7 @@ def _paged(batch: int, tokens: int, **facts: Any) -> Maker:
             tensors=(q, k_pool, v_pool, table, lens),
             attributes={"longest": tokens},
             peers=peers.flashinfer_paged(q, k_pool, v_pool, table, lens),
+            nbytes=sum(tensor.nbytes for tensor in (q, q, k_pool, v_pool, table, lens)),
             **facts,
         )
 
@@ -339,14 +362,20 @@ def _prefill() -> Case:
 @case("topk 64 fp16 16384 x 8192")
 def _topk() -> Case:
     x = normal(16384, 8192)
-    return Case(op="topk", tensors=(x,), attributes={"k": 64}, peers={"torch": lambda: torch.topk(x, 64)}, best=2.0)
+    ways = {"torch": lambda: torch.topk(x, 64), **peers.flag_gems("topk", x, 64)}
+    return Case(op="topk", tensors=(x,), attributes={"k": 64}, peers=ways, best=2.0)
 
 
 @case("embedding fp16 65536 of 128256 x 4096")
 def _embedding() -> Case:
-    w, index = normal(128256, 4096), torch.randint(0, 128256, (65536,), device="cuda")
+    w, index = normal(128256, 4096), torch.randperm(128256, device="cuda")[:65536]
     return Case(
-        op="embedding", tensors=(w, index), peers={"torch": lambda: F.embedding(index, w)}, compared="torch", copy=0.92
+        op="embedding",
+        tensors=(w, index),
+        peers={"torch": lambda: F.embedding(index, w), **peers.flag_gems("embedding", w, index)},
+        compared="torch",
+        nbytes=2 * len(index) * w[0].nbytes + index.nbytes,
+        copy=0.92,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import os
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -24,22 +25,31 @@ def module(name: str) -> ModuleType | None:
 
 
 def flag_gems(function: str, *args: Any, **keywords: Any) -> dict[str, Way]:
-    """Return FlagGems' function of that name, where it has it."""
-    gems = module("flag_gems")
-    found = getattr(gems, function, None) or getattr(getattr(gems, "ops", None), function, None)
+    """Return FlagGems' function of that name, where it has it; none of torch's is replaced."""
+    # It looks for the vendor by a program that a container may lack.
+    os.environ.setdefault("GEMS_VENDOR", "nvidia")
+    found = getattr(module("flag_gems"), function, None)
     return {"flag_gems": lambda: found(*args, **keywords)} if found else {}
 
 
+LIGER_LONGEST = 65536
+"""Liger refuses longer rows."""
+
+
 def liger_rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> dict[str, Way]:
-    """Return Liger's normalisation."""
+    """Return Liger's normalisation, for rows that it takes."""
     liger = module("liger_kernel.ops.rms_norm")
-    return {"liger": lambda: liger.LigerRMSNormFunction.apply(x, weight, eps)} if liger else {}
+    if liger is None or x.shape[-1] > LIGER_LONGEST:
+        return {}
+    return {"liger": lambda: liger.LigerRMSNormFunction.apply(x, weight, eps)}
 
 
 def liger_layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> dict[str, Way]:
-    """Return Liger's normalisation."""
+    """Return Liger's normalisation, for rows that it takes."""
     liger = module("liger_kernel.ops.layer_norm")
-    return {"liger": lambda: liger.LigerLayerNormFunction.apply(x, weight, bias, eps)} if liger else {}
+    if liger is None or x.shape[-1] > LIGER_LONGEST:
+        return {}
+    return {"liger": lambda: liger.LigerLayerNormFunction.apply(x, weight, bias, eps)}
 
 
 def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool) -> dict[str, Way]:
@@ -73,9 +83,11 @@ def flashinfer_decode(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> dict
     infer = module("flashinfer")
     if infer is None:
         return {}
-    return {
-        "flashinfer": lambda: infer.single_decode_with_kv_cache(q, k, v, kv_layout="HND", use_tensor_cores=True),
-    }
+
+    def way(matrix: bool) -> Way:
+        return lambda: infer.single_decode_with_kv_cache(q, k, v, kv_layout="HND", use_tensor_cores=matrix)
+
+    return {"flashinfer": way(matrix=False), "flashinfer matrix": way(matrix=True)}
 
 
 def flashinfer_paged(
@@ -90,11 +102,15 @@ def flashinfer_paged(
     start = torch.tensor([0, *torch.tensor(pages).cumsum(0).tolist()], dtype=torch.int32, device=q.device)
     used = torch.cat([table[b, :n] for b, n in enumerate(pages)]).to(torch.int32)
     last = torch.tensor([(int(n) - 1) % page_tokens + 1 for n in lens.tolist()], dtype=torch.int32, device=q.device)
-    space = torch.empty(256 << 20, dtype=torch.uint8, device=q.device)
-    wrapper = infer.BatchDecodeWithPagedKVCacheWrapper(space, "HND", use_tensor_cores=True)
     heads = (q.shape[1], k_pool.shape[1], q.shape[2], page_tokens)
-    wrapper.plan(start, used, last, *heads, q_data_type=q.dtype, kv_data_type=k_pool.dtype)
-    return {"flashinfer": lambda: wrapper.run(q, (k_pool, v_pool))}
+
+    def way(matrix: bool) -> Way:
+        space = torch.empty(256 << 20, dtype=torch.uint8, device=q.device)
+        wrapper = infer.BatchDecodeWithPagedKVCacheWrapper(space, "HND", use_tensor_cores=matrix)
+        wrapper.plan(start, used, last, *heads, q_data_type=q.dtype, kv_data_type=k_pool.dtype)
+        return lambda: wrapper.run(q, (k_pool, v_pool))
+
+    return {"flashinfer": way(matrix=False), "flashinfer matrix": way(matrix=True)}
 
 
 def gemlite_gemv(x: torch.Tensor, weight: torch.Tensor) -> dict[str, Way]:
