@@ -98,7 +98,7 @@ def _floor(registry: nbx.Registry, case: Case) -> float | None:
 def _runs(label: str, name: str, way: Callable[[], object]) -> bool:
     try:
         way()
-    except Exception as error:  # A peer's code may raise anything.
+    except Exception as error:  # noqa: BLE001 - a peer's code may raise anything
         print(f"{label}: {name} is left out: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         return False
     return True
