@@ -13,7 +13,7 @@ from hostile import behind
 from nbx_conformance.runner import Record, verdict_of
 from nbx_registry.hookspecs import hookimpl
 from nbx_registry.host.runtime import host_runtime
-from nbx_registry.kernel import Kernel
+from nbx_registry.kernel import Kernel, Workspace
 from nbx_registry.launch import BindContext, Launch
 
 Array = np.ndarray
@@ -236,6 +236,22 @@ def test_allocation_catches_memory_that_was_not_declared(try_kernel: Run) -> Non
     records = tried(try_kernel, "add@1", hoards, ("awkward-f32-N63",))
     assert flagged(records) == {"allocation"}
     assert "4096 bytes" in records[0].details["allocation"]
+
+
+def test_allocation_asks_for_no_workspace_where_nothing_is_launched(try_kernel: Run) -> None:
+    def bind(context: BindContext) -> Sequence[Launch]:
+        def function(x1: Array, x2: Array, out: Array, scratch: Array) -> None:
+            np.add(x1, x2, out=out)
+
+        return (
+            [Launch(function=function, args=("x1", "x2", "out", "scratch"))]
+            if context.signature.outputs[0].size
+            else ()
+        )
+
+    scratch = Workspace(name="scratch", dtype="float32", shape=("16",))
+    records = tried(try_kernel, "add@1", None, ("empty-shape0", "awkward-f32-N63"), bind=bind, workspace=(scratch,))
+    assert verdict_of(records) == "pass"
 
 
 def test_aliasing_catches_a_claim_that_does_not_hold(try_kernel: Run) -> None:

@@ -32,7 +32,8 @@ def _call(trial: Trial) -> str:
     asked = after.allocated_bytes - before.allocated_bytes
     bound = trial.bound
     outputs = 0 if bound.view is not None else sum(spec.nbytes for spec in bound.signature.outputs)
-    workspace = sum(slot.spec.nbytes for slot in bound.workspace)
+    # What launches nothing needs no workspace.
+    workspace = sum(slot.spec.nbytes for slot in bound.workspace) if bound.launches else 0
     del result
     if asked == outputs + workspace:
         return ""
