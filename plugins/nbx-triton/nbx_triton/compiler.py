@@ -1,4 +1,4 @@
-"""The `Compiler` protocol, and Triton's implementation of it, which needs neither torch nor a GPU.
+"""The `Compiler` protocol; `nbx_triton.portable` has Triton's implementation, which needs neither torch nor a GPU.
 
 What a compiler is
 ------------------
@@ -25,23 +25,15 @@ figures with the device's limits. ``spills`` is the local memory of one thread i
 
 Options are explicit and complete. A toolkit's defaults change between versions (Triton 3.10 is announced to turn
 contraction off, 3.9 has it on), so there are none here: whoever launches says warps, stages and contraction, and
-`Triton` pins everything else that Triton would take from its own defaults or from the environment.
+`nbx_triton.targets` pins everything else that Triton would take from its own defaults or from the environment.
 """
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import triton
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
-
-from nbx_registry.errors import NbxError
 from nbx_registry.launch import Artifact
-from nbx_triton import cubin
 
 Path = tuple[int, ...]
 """Where a value sits in an argument list: ``(3,)`` is the fourth argument, ``(3, 1)`` the second of a tuple there."""
@@ -108,124 +100,3 @@ class Compiler(Protocol):
     def compile(self, source: Source, target: str, options: Options) -> Artifact:
         """Compile ``source`` for ``target`` (``sm_90``)."""
         ...
-
-
-class Triton:
-    """Triton's compiler, kept away from its launcher (which imports torch) and from its driver (which needs a GPU).
-
-    Tested with Triton 3.6.0 on Python 3.11 and 3.12.
-
-    Parameters
-    ----------
-    keep : int
-        Artifacts kept in memory; the least recently used go first.
-    """
-
-    def __init__(self, keep: int = 2048) -> None:
-        self._keep = keep
-        self._kept: OrderedDict[tuple[Source, str, Options], Artifact] = OrderedDict()
-        self._lock = threading.Lock()
-
-    @property
-    def toolkit(self) -> str:
-        """``triton`` and its version."""
-        return f"triton {triton.__version__}"
-
-    def compile(self, source: Source, target: str, options: Options) -> Artifact:
-        """Compile ``source`` to a cubin, or return the one made before in this process.
-
-        Raises `NbxError` for a target that is not NVIDIA's and for code that wants scratch memory from its launcher;
-        whatever Triton raises for a source that does not compile.
-        """
-        # 1, 1.0 and True are equal as dictionary keys but not as constants; their types tell them apart.
-        key = (source, target, options, tuple(type(value) for _, value in source.constants))
-        with self._lock:
-            found = self._kept.get(key)
-            if found is None:
-                found = self._compile(source, target, options)
-                self._kept[key] = found
-                if len(self._kept) > self._keep:
-                    self._kept.popitem(last=False)
-            else:
-                self._kept.move_to_end(key)
-        return found
-
-    def _compile(self, source: Source, target: str, options: Options) -> Artifact:
-        try:
-            return self._once(source, target, options)
-        except (cubin.CubinError, OSError, ValueError, KeyError, StopIteration):
-            # Triton 3.6 serves what lies in its cache on disk without a look at it: a file that was cut short shows
-            # as a cubin that is not whole, as JSON that does not parse, or as a file that is missing. Compiling again
-            # past the cache replaces the entry; if the cache was not the trouble, the same error comes back.
-            with triton.knobs.compilation.scope():
-                triton.knobs.compilation.always_compile = True
-                return self._once(source, target, options)
-
-    def _once(self, source: Source, target: str, options: Options) -> Artifact:
-        capability = capability_of(target)
-        wanted = _pinned(capability, options)
-        compiled = triton.compile(
-            ASTSource(
-                source.function,
-                dict(source.signature),
-                constexprs=dict(source.constants),
-                attrs={path: [["tt.divisibility", 16]] for path in source.divisible},
-            ),
-            target=GPUTarget("cuda", capability, THREADS_PER_WARP),
-            options=wanted,
-        )
-        made = compiled.metadata
-        for name, value in wanted.items():
-            # Warp specialisation may add warps; the artifact's thread count says what was made.
-            if name != "num_warps" and getattr(made, name) != value:
-                raise NbxError(
-                    f"Triton {triton.__version__} compiled {made.name!r} with {name}={getattr(made, name)!r} where "
-                    f"{value!r} was asked for"
-                )
-        if made.global_scratch_size or made.profile_scratch_size:
-            raise NbxError(f"kernel {made.name!r} wants scratch memory from its launcher, which gives none")
-        image = compiled.asm["cubin"]
-        facts = cubin.read(image, made.name)
-        return Artifact(
-            image=image,
-            kind="cubin",
-            entry=made.name,
-            arch=target,
-            toolkit=self.toolkit,
-            shared_bytes=made.shared,
-            registers=facts.registers,
-            spills=facts.local_bytes,
-            threads=made.num_warps * THREADS_PER_WARP,
-            parameters=facts.parameters,
-        )
-
-
-TRITON = Triton()
-"""The process's compiler, shared by all kernels."""
-
-
-def capability_of(target: str) -> int:
-    """Return 90 for ``sm_90`` and ``sm_90a``. Raises `NbxError` for other targets."""
-    number = target.removeprefix("sm_").rstrip("a")
-    if not target.startswith("sm_") or not number.isdigit():
-        raise NbxError(f"target {target!r} is none of this compiler's: it makes code for sm_70, sm_80, sm_90, ...")
-    return int(number)
-
-
-def _pinned(capability: int, options: Options) -> dict[str, Any]:
-    """Return every option that Triton would otherwise take from its defaults or from the environment."""
-    return {
-        "arch": f"sm{capability}",
-        "num_warps": options.num_warps,
-        "num_stages": options.num_stages,
-        "num_ctas": 1,
-        "enable_fp_fusion": options.enable_fp_fusion,
-        # Subnormal results of erf and its like are results.
-        "enable_reflect_ftz": False,
-        "default_dot_input_precision": "ieee",
-        "launch_cooperative_grid": False,
-        "launch_pdl": False,
-        "debug": False,
-        "sanitize_overflow": False,
-        "ptx_options": "",
-    }

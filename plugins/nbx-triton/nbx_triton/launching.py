@@ -15,7 +15,8 @@ from triton.runtime.interpreter import InterpretedFunction
 from nbx_registry.dtypes import DType
 from nbx_registry.errors import NbxError
 from nbx_registry.launch import NULL, Artifact, BindContext, Launch, Scalar, ScalarOf
-from nbx_triton.compiler import THREADS_PER_WARP, TRITON, TYPES, Options, Path, Source, Type, capability_of
+from nbx_triton.compiler import THREADS_PER_WARP, TYPES, Options, Path, Source, Type
+from nbx_triton.portable import TRITON
 
 MAX_PROGRAMS = 2**31 - 1
 """Programs along the first axis of a grid; the only axis used here."""
@@ -147,8 +148,9 @@ def operand(ctx: BindContext, name: str) -> Pointer:
 
 
 def has_matrix_unit(ctx: BindContext) -> bool:
-    """Whether Triton makes products of 16-bit floats with the device's matrix unit: from sm_80 on, not on sm_70."""
-    return capability_of(ctx.device.arch) >= 80
+    """Whether Triton makes products of 16-bit floats with the matrix unit: from sm_80 on; on AMD's if stated."""
+    arch = ctx.device.arch
+    return int(arch[3:].rstrip("a")) >= 80 if arch.startswith("sm_") else ctx.device.has("matrix.float16")
 
 
 def _compiled(source: Source, ctx: BindContext, options: Options) -> Artifact:

@@ -1,24 +1,22 @@
-"""The process's compiler, for the targets of every vendor and with artifacts kept on disk.
-
-`ready` puts it where every kernel looks for its compiler. It stands beside `nbx_triton.compiler`, whose definitions are
-part of what the evidence of each kernel binds to.
-"""
+"""Triton's `Compiler`, for the targets of every vendor and with artifacts kept in memory and on disk."""
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
+
+import triton
 from triton import knobs
 
 from nbx_registry import environment
 from nbx_registry.errors import NbxError
-from nbx_registry.launch import Artifact, BindContext
-from nbx_triton import compiler, launching, pipeline, targets
-from nbx_triton.compiler import Options, Source, Triton
+from nbx_registry.launch import Artifact
+from nbx_triton import pipeline, targets
+from nbx_triton.compiler import Options, Source
 from nbx_triton.store import Store
 
-_on_nvidia = launching.has_matrix_unit
 
-
-class Portable(Triton):
+class Triton:
     """Triton's compiler for NVIDIA's and AMD's targets.
 
     Tested with Triton 3.6.0 and 3.9.0 on Python 3.11 and 3.12.
@@ -32,14 +30,37 @@ class Portable(Triton):
     """
 
     def __init__(self, keep: int = 2048, store: Store | None = None) -> None:
-        super().__init__(keep)
+        self._keep = keep
+        self._kept: OrderedDict[tuple[Source, str, Options, tuple[type, ...]], Artifact] = OrderedDict()
+        self._lock = threading.Lock()
         self._store = store
+
+    @property
+    def toolkit(self) -> str:
+        """``triton`` and its version."""
+        return f"triton {triton.__version__}"
+
+    def compile(self, source: Source, target: str, options: Options) -> Artifact:
+        """Compile ``source``, or return what was made before, in this process or another.
+
+        Raises `NbxError` for a target of neither vendor and for code that wants scratch memory from its launcher;
+        whatever Triton raises for a source that does not compile.
+        """
+        # 1, 1.0 and True are equal as dictionary keys but not as constants; their types tell them apart.
+        key = (source, target, options, tuple(type(value) for _, value in source.constants))
+        with self._lock:
+            found = self._kept.get(key)
+            if found is None:
+                found = self._compile(source, target, options)
+                self._kept[key] = found
+                if len(self._kept) > self._keep:
+                    self._kept.popitem(last=False)
+            else:
+                self._kept.move_to_end(key)
+        return found
 
     def _compile(self, source: Source, target: str, options: Options) -> Artifact:
         made_for = targets.of(target)
-        if made_for.kind == "cubin" and (knobs.compilation.override or knobs.compilation.dump_ir):
-            # Somebody looks at what Triton does, or has it take other code, which it alone can do: not for keeping.
-            return super()._compile(source, target, options)
         store = self._store or Store(environment.cache_dir() / "triton")
         key = pipeline.fingerprint(source, made_for, options)
         found = None if knobs.compilation.always_compile else store.get(key)
@@ -72,16 +93,5 @@ class Portable(Triton):
         )
 
 
-PORTABLE = Portable()
-"""The process's compiler."""
-
-
-def has_matrix_unit(ctx: BindContext) -> bool:
-    """Whether Triton makes products of 16-bit floats with the device's matrix unit; AMD's device files state it."""
-    return _on_nvidia(ctx) if ctx.device.arch.startswith("sm_") else ctx.device.has("matrix.float16")
-
-
-def ready() -> None:
-    """Have kernels launch through `PORTABLE`. Called before any module of kernels takes names from `launching`."""
-    compiler.TRITON = launching.TRITON = PORTABLE
-    launching.has_matrix_unit = has_matrix_unit
+TRITON = Triton()
+"""The process's compiler, shared by all kernels."""

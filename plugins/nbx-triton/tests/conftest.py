@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -69,3 +71,16 @@ def source() -> Callable[..., Source]:
 @pytest.fixture(scope="session")
 def options() -> Options:
     return Options(num_warps=2, num_stages=1, enable_fp_fusion=False)
+
+
+@pytest.fixture
+def sass(tmp_path: Path) -> Callable[[bytes], str]:
+    """What the machine runs: a cubin to its disassembly."""
+
+    def disassembled(image: bytes) -> str:
+        file = tmp_path / "kernel.cubin"
+        file.write_bytes(image)
+        tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+        return subprocess.run([tool, "-sass", file], check=True, capture_output=True, text=True).stdout
+
+    return disassembled

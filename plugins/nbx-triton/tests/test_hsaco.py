@@ -70,11 +70,11 @@ def test_metadata_of_another_kind_is_refused() -> None:
 def test_no_artifact_is_made_of_code_that_is_not_whole(
     monkeypatch: pytest.MonkeyPatch, image: bytes, source: Callable[..., Source], options: Options
 ) -> None:
-    from nbx_triton.portable import Portable
+    from nbx_triton.portable import Triton
 
     made = pipeline.run(source(), targets.of("gfx942"), options)
     monkeypatch.setattr(pipeline, "run", lambda *_: pipeline.Made(image[:-1], made.metadata))
     with pytest.raises(hsaco.HsacoError, match="cut short"):
-        Portable()._made(source(), targets.of("gfx942"), options)
+        Triton()._made(source(), targets.of("gfx942"), options)
     monkeypatch.setattr(pipeline, "run", lambda *_: made)
-    assert isinstance(Portable()._made(source(), targets.of("gfx942"), options), Artifact)
+    assert isinstance(Triton()._made(source(), targets.of("gfx942"), options), Artifact)

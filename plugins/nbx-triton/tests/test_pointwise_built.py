@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-import triton
 
 import nbx_registry as nbx
 
@@ -46,13 +43,15 @@ def test_builds_without_spills(
     ids=["even", "ragged", "promoted", "chosen", "transposed", "broadcast"],
 )
 def test_memory_moves_in_vectors(
-    bind: Callable[..., Any], tmp_path: Path, kernel: str, tensors: list[str], loads: dict[str, int], stores: int
+    bind: Callable[..., Any],
+    sass: Callable[[bytes], str],
+    kernel: str,
+    tensors: list[str],
+    loads: dict[str, int],
+    stores: int,
 ) -> None:
     (step,) = bind(f"nbx-triton/{kernel}", tensors, "nvidia/h200-sxm").launches
-    image = tmp_path / "kernel.cubin"
-    image.write_bytes(step.function.image)
-    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
-    text = subprocess.run([tool, "-sass", image], check=True, capture_output=True, text=True).stdout
+    text = sass(step.function.image)
     assert {width: text.count(f"LDG.E{width} ") for width in loads} == loads
     assert text.count("LDG.E") == sum(loads.values())
     assert text.count("STG.E.128 ") == stores

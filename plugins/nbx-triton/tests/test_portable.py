@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 import triton
+from triton.compiler import ASTSource
 
 import nbx_registry as nbx
 from nbx_registry.errors import NbxError
-from nbx_triton import launching, targets
-from nbx_triton.compiler import Options, Source, Triton
-from nbx_triton.portable import PORTABLE, Portable
+from nbx_triton import targets
+from nbx_triton.compiler import Options, Source
+from nbx_triton.portable import Triton
 from nbx_triton.store import Store
 
 AMD = ("amd/mi250x", "amd/mi300x")
@@ -29,18 +30,30 @@ AMD = ("amd/mi250x", "amd/mi300x")
 def test_the_code_is_what_tritons_own_compile_gives(
     target: str, tmp_path: Path, source: Callable[..., Source], options: Options
 ) -> None:
+    made_for, asked = targets.of(target), source()
     with triton.knobs.cache.scope():
         # Code in Triton's own cache may have been compiled in another checkout, whose lines and paths it names.
         triton.knobs.cache.dir = str(tmp_path / "triton")
-        expected = Triton().compile(source(), target, options)
-    assert Portable(store=Store(tmp_path)).compile(source(), target, options) == expected
+        expected = triton.compile(
+            ASTSource(
+                asked.function,
+                dict(asked.signature),
+                constexprs=dict(asked.constants),
+                attrs={path: [["tt.divisibility", 16]] for path in asked.divisible},
+            ),
+            target=made_for.triton,
+            options=made_for.options(options),
+        )
+    made = Triton(store=Store(tmp_path)).compile(asked, target, options)
+    assert made.image == expected.asm["cubin"]
+    assert (made.entry, made.shared_bytes) == (expected.metadata.name, expected.metadata.shared)
 
 
 @pytest.mark.parametrize("target", ["gfx90a", "gfx942"])
 def test_a_code_object_is_for_waves_of_64(
     target: str, tmp_path: Path, source: Callable[..., Source], options: Options
 ) -> None:
-    made = Portable(store=Store(tmp_path)).compile(source(), target, options)
+    made = Triton(store=Store(tmp_path)).compile(source(), target, options)
     assert (made.kind, made.arch, made.threads, made.parameters, made.spills) == ("hsaco", target, 128, 6, 0)
 
 
@@ -55,12 +68,6 @@ def test_stages_that_take_more_memory_than_a_block_has_are_left_out(options: Opt
     assert [options.num_stages for options in tried] == [2, 1]
     assert not targets.of("gfx942").fits(65537)
     assert list(targets.of("sm_90").variants(replace(options, num_stages=4))) == [replace(options, num_stages=4)]
-
-
-def test_kernels_launch_through_it() -> None:
-    import nbx_triton.kernels  # noqa: F401 - which is what makes it so
-
-    assert launching.TRITON is PORTABLE
 
 
 @pytest.mark.parametrize("device", AMD)

@@ -16,7 +16,7 @@ import triton
 from nbx_registry.launch import Artifact
 from nbx_triton import pipeline, targets
 from nbx_triton.compiler import Options, Source
-from nbx_triton.portable import Portable
+from nbx_triton.portable import Triton
 from nbx_triton.store import Store
 
 KEY = ("source", "sm_90")
@@ -111,20 +111,20 @@ def test_what_cannot_be_read_or_written_is_done_without(store: Store) -> None:
 def test_another_process_compiles_nothing(
     store: Store, compiled: list[str], source: Callable[..., Source], options: Options
 ) -> None:
-    first = Portable(store=store).compile(source(), "sm_90", options)
-    assert Portable(store=store).compile(source(), "sm_90", options) == first
+    first = Triton(store=store).compile(source(), "sm_90", options)
+    assert Triton(store=store).compile(source(), "sm_90", options) == first
     assert compiled == ["sm_90"]
 
 
 def test_a_flipped_byte_of_the_code_is_compiled_again(
     store: Store, compiled: list[str], source: Callable[..., Source], options: Options
 ) -> None:
-    first = Portable(store=store).compile(source(), "sm_90", options)
+    first = Triton(store=store).compile(source(), "sm_90", options)
     (path,) = (path for path in store.folder.rglob("*") if path.is_file())
     whole = path.read_bytes()
     path.write_bytes(whole[:-200] + bytes([whole[-200] ^ 1]) + whole[-199:])
     with pytest.warns(RuntimeWarning, match="compiled again"):
-        assert Portable(store=store).compile(source(), "sm_90", options) == first
+        assert Triton(store=store).compile(source(), "sm_90", options) == first
     assert compiled == ["sm_90", "sm_90"]
     assert path.read_bytes() == whole
 

@@ -1,5 +1,1 @@
 """Triton kernels and their binders: the only modules, with the compiler's, that import Triton."""
-
-from nbx_triton import portable
-
-portable.ready()
