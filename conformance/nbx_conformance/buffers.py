@@ -6,7 +6,7 @@ tensors none is kept: `nbx_conformance.tiled_buffers`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -50,8 +50,15 @@ class Memory(Protocol):
         """Return a copy of the memory, complete on return."""
         ...
 
-    def look(self, stream: Stream | None, start: int, nbytes: int) -> Array:
-        """Return bytes from byte ``start`` on, complete on return and right until the memory changes."""
+    def repeat(self, start: int, period: int, nbytes: int, stream: Stream | None) -> None:
+        """Write the first ``period`` of ``nbytes`` bytes, from byte ``start`` on, again and again behind them."""
+        ...
+
+    def look(self, stream: Stream | None, start: int, nbytes: int, into: Array | None = None) -> Array:
+        """Return bytes from byte ``start`` on, complete on return and right until the memory changes.
+
+        They may lie in ``into``, as many bytes or more, which spares new memory for each look.
+        """
         ...
 
 
@@ -79,9 +86,16 @@ class HostMemory:
         del stream
         return self.array.copy()
 
-    def look(self, stream: Stream | None, start: int, nbytes: int) -> Array:
-        """Return bytes from byte ``start`` on, as they lie there."""
+    def repeat(self, start: int, period: int, nbytes: int, stream: Stream | None) -> None:
+        """Write the first ``period`` of ``nbytes`` bytes, from byte ``start`` on, again and again behind them."""
         del stream
+        whole = self.array[start : start + nbytes]
+        for target, count in _doublings(period, nbytes):
+            whole[target : target + count] = whole[:count]
+
+    def look(self, stream: Stream | None, start: int, nbytes: int, into: Array | None = None) -> Array:
+        """Return bytes from byte ``start`` on, as they lie there."""
+        del stream, into
         return self.array[start : start + nbytes]
 
 
@@ -107,11 +121,26 @@ class DeviceMemory:
         """Return a copy of the memory, complete on return."""
         return self.look(stream, 0, self.nbytes)
 
-    def look(self, stream: Stream | None, start: int, nbytes: int) -> Array:
+    def repeat(self, start: int, period: int, nbytes: int, stream: Stream | None) -> None:
+        """Write the first ``period`` of ``nbytes`` bytes, from byte ``start`` on, again and again behind them."""
+        first = self.address + start
+        for target, count in _doublings(period, nbytes):
+            self.runtime.copy(self.device, first + target, first, count, stream)
+
+    def look(self, stream: Stream | None, start: int, nbytes: int, into: Array | None = None) -> Array:
         """Return a copy of bytes from byte ``start`` on, complete on return."""
-        target = np.empty(nbytes, np.uint8)
+        target = np.empty(nbytes, np.uint8) if into is None else into[:nbytes]
         self.runtime.copy_out(self.device, target, self.address + start, stream)
         return target
+
+
+def _doublings(period: int, nbytes: int) -> Iterator[tuple[int, int]]:
+    """Yield where a copy of how many of the first bytes goes, until all repeat the first ``period``."""
+    done = period
+    while done < nbytes:
+        count = min(done, nbytes - done)
+        yield done, count
+        done += count
 
 
 Allocator = Callable[[int], Memory]

@@ -55,8 +55,9 @@ class TiledBuffer(GuardedBuffer):
         if self._values is None:
             self.memory.fill(self.poison, BAND, self.end - BAND, stream)
         else:
-            for start, expected in self._expected(self._values):
-                self.memory.write(expected, stream, start)
+            _, first = next(self._expected(self._values))
+            self.memory.write(first, stream, BAND)
+            self.memory.repeat(BAND, first.size, self.end - BAND, stream)
 
     def download(self, stream: Stream | None = None) -> Scan:
         """Look at memory: at bands, at values, which must be what they were, or for what is left of the poison."""
@@ -80,6 +81,10 @@ class TiledBuffer(GuardedBuffer):
         half = spec.shape[axis] // 2
         return np.concatenate([self.read(part, stream) for part in _halves(spec, axis, half)], axis)
 
+    def _scratch(self) -> Array:
+        """Return memory for one look at a time: at a piece, or at a band with the rest of the last line."""
+        return np.empty(min(max(self.piece, 2 * BAND), self.nbytes), np.uint8)
+
     def _bands(self) -> tuple[tuple[int, int], ...]:
         return (0, BAND), (self.end, self.nbytes)
 
@@ -91,8 +96,9 @@ class TiledBuffer(GuardedBuffer):
 
     def _damage(self, expected: Iterator[tuple[int, Array]], stream: Stream | None) -> Damage | None:
         count = first = 0
+        scratch = self._scratch()
         for start, before in expected:
-            after = self.memory.look(stream, start, before.size)
+            after = self.memory.look(stream, start, before.size, scratch)
             if _differ(after, before):
                 changed = after != before
                 first = first if count else start + int(np.argmax(changed)) - self.start
@@ -102,8 +108,9 @@ class TiledBuffer(GuardedBuffer):
     def _poisoned(self, stream: Stream | None) -> Array:
         """Return a bit for each word of the tensor: whether it is all poison. The last one may be shorter."""
         found: list[Array] = []
+        scratch = self._scratch()
         for start in range(self.start, self.end, self.piece):
-            after = self.memory.look(stream, start, min(self.piece, self.end - start))
+            after = self.memory.look(stream, start, min(self.piece, self.end - start), scratch)
             words = after[: after.size // WORD * WORD].view(np.uint64) == int.from_bytes(bytes([self.poison]) * WORD)
             rest = after[words.size * WORD :]
             found.append(np.append(words, (rest == self.poison).all()) if rest.size else words)
