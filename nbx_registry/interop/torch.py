@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, cast
@@ -142,8 +143,12 @@ def register(registry: Registry | None = None, ops: Iterable[str] | None = None)
 
 
 def _process_registry() -> Any:
+    return _above("registry").default()
+
+
+def _above(module: str) -> Any:
     # By reference: it stands above the adapters of libraries.
-    return importlib.import_module("nbx_registry.registry").default()
+    return importlib.import_module(f"nbx_registry.{module}")
 
 
 def _torch_name(op: Op) -> str:
@@ -327,18 +332,48 @@ def _runner(op: Op) -> Callable[..., Any]:
         attributes = _attributes(op, given)
         if not torch.is_grad_enabled():
             tensors = tuple(_detached(x) for x in tensors)
-        if op.tensors:
-            result = registry.call(op_id, *tensors, **attributes)
-        else:
-            device = given.get("device") or torch.device("cpu")
-            signature = op.signature([], attributes)
-            out = tuple(_empty(spec, device) for spec in signature.outputs)
-            made: Any = out[0] if len(out) == 1 else out
-            result = made if device.type == "meta" else registry.call(op_id, out=made, **attributes)
+        with _workspace():
+            if op.tensors:
+                result = registry.call(op_id, *tensors, **attributes)
+            else:
+                device = given.get("device") or torch.device("cpu")
+                signature = op.signature([], attributes)
+                out = tuple(_empty(spec, device) for spec in signature.outputs)
+                made: Any = out[0] if len(out) == 1 else out
+                result = made if device.type == "meta" else registry.call(op_id, out=made, **attributes)
         # torch takes no result for one that lies in an argument's memory.
         return result.clone() if op.views and _shares(result, tensors) else result
 
     return run
+
+
+@dataclass
+class _Piece:
+    """A buffer in a tensor's memory."""
+
+    tensor: Any
+    address: int
+    nbytes: int
+    device: int
+
+
+class _GraphMemory:
+    """Torch's own memory: while torch captures a graph, what it hands out stays the graph's."""
+
+    def allocate(self, place: str, nbytes: int, stream: Any) -> _Piece:
+        """Return memory for what torch's current stream does next, as an `nbx_registry.Allocator` does."""
+        del stream
+        tensor = torch.empty(nbytes, dtype=torch.uint8, device=place)
+        return _Piece(tensor, tensor.data_ptr(), nbytes, tensor.device.index or 0)
+
+
+def _workspace() -> AbstractContextManager[Any]:
+    """Return a block in which kernels' workspace may be part of a graph of torch's, where one is being captured."""
+    # Asked in this order: a build of torch without CUDA has nothing to ask.
+    if not torch.cuda.is_initialized() or not torch.cuda.is_current_stream_capturing():
+        return nullcontext()
+    allocation = _above("memory.allocation")
+    return nullcontext() if allocation.own_allocator() else allocation.allocating(_GraphMemory())
 
 
 def _shaper(op: Op) -> Callable[..., Any]:

@@ -208,6 +208,28 @@ def test_decode_attention_bound_before_is_part_of_a_graph_of_torch_s(reg: nbx.Re
         assert torch.equal(y, reg.call("decode_attention", q, k, v, kernel=kernel))
 
 
+def test_workspace_of_torch_s_ops_is_part_of_its_graph(reg: nbx.Registry, torch: Any) -> None:
+    from nbx_registry.interop.torch import register
+
+    kernel = "nbx-triton/decode_attention/split"
+    if kernel not in reg.kernels:
+        pytest.skip("nbx-triton is not installed")
+    found = register(reg, ["decode_attention", "add"])
+    q, k, v = (torch.randn(shape, device="cuda").half() for shape in ((2, 8, 64), (2, 2, 1000, 64), (2, 2, 1000, 64)))
+    assert reg.bind("decode_attention", q, k, v).program.workspace
+    found.add(found.decode_attention(q, k, v), q)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = found.add(found.decode_attention(q, k, v), q)
+    for _ in range(3):
+        k.copy_(torch.randn_like(k))
+        graph.replay()
+        expected = found.add(found.decode_attention(q, k, v), q)
+        torch.cuda.synchronize()
+        assert torch.equal(y, expected)
+
+
 @pytest.mark.parametrize(("kernel", "code"), [("scratch", "MOVED"), ("once", "NOT_REPLAYABLE")])
 def test_what_a_graph_of_torch_s_cannot_hold_is_refused(reg: nbx.Registry, torch: Any, kernel: str, code: str) -> None:
     x = torch.from_numpy(X).cuda()
