@@ -6,9 +6,10 @@ highest, each by one fused multiply-add of x and of the weight as `dequant_int4`
 added in halves: the upper eight to the lower eight, and so on. The order is the program's and no layout's, so that
 bits do not depend on ``BLOCK_N``, warps or stages, and dequantising first and multiplying in this order gives the same.
 
-`split` takes a third less: it sums x q and x alone over a group, and applies scale and minimum to these sums. Groups
-are shared among programs, whose sums `add_splits` adds in order. Where x, scale or minimum is not finite, or a sum too
-large, weights are made after all, one by one.
+`split` takes two operations a weight. A program's threads share the rows: each adds up x q of some rows of words, and
+of x alone, and applies scale and minimum to the sums. For float16 nibbles stay where they are in a word: their bits are
+those of a very small float32 (`small_nibble`), and the power of two that is missing is in x, whose range leaves room
+for it. Where x, scale or minimum is not finite, or a sum too large, weights are made after all, one by one.
 
 Both are deterministic. An H200 reads the words of 8192 x 28672 in 29 us; four operations a weight take as long.
 """
@@ -22,9 +23,9 @@ import triton.language as tl
 
 from nbx_registry.launch import BindContext, Launch
 from nbx_registry.space import Space
-from nbx_triton.compiler import Options
+from nbx_registry.spec import TensorSpec
+from nbx_triton.compiler import THREADS_PER_WARP, Options
 from nbx_triton.kernels.int4 import WORDS, beyond, nibble, packed, weights_of
-from nbx_triton.kernels.int4_splits import join, share_groups
 from nbx_triton.kernels.strided import NARROW, program, reach
 from nbx_triton.launching import Argument, launch
 
@@ -36,10 +37,16 @@ ORDERED = Space(
     },
 )
 SPLIT = Space(
-    parameters={"block_n": (64, 128, 256), "programs": (512, 1024), "stages": (2, 3)},
-    exclude={"wider than the weight": "block_n > 64 and block_n > N"},
+    parameters={
+        "programs": (128, 256, 512),
+        "strips": (1, 2),
+        "rows": (4, 8, 16),
+        "warps": (4, 8),
+        "stages": (1, 2, 3),
+    },
+    exclude={"more than fits": "rows * strips * warps * max(stages - 1, 1) > 192"},
 )
-"""``programs`` is about how many there are to be: where there are fewer tiles of columns, groups are shared."""
+"""``programs`` is about how many there are to be."""
 
 
 @triton.jit
@@ -48,6 +55,41 @@ def halves(sums):
     both = tl.reshape(sums, (2, sums.shape[0] // 2, sums.shape[1]))
     low, high = tl.split(tl.permute(both, (1, 2, 0)))
     return low + high
+
+
+@triton.jit
+def fetch(place, here, MASKED: tl.constexpr):
+    """Return what is at ``place``, 0 where MASKED and not ``here``."""
+    if MASKED:
+        value = tl.load(place, mask=here, other=0)
+    else:
+        value = tl.load(place)
+    return value
+
+
+@triton.jit
+def factors(x, row, known, x_stride, PACKED: tl.constexpr, MASKED: tl.constexpr):
+    """Return the eight factors of each row of words as float32. PACKED: they lie side by side, and are loaded so."""
+    BITS: tl.constexpr = x.dtype.element_ty.primitive_bitwidth
+    found = ()
+    if PACKED:
+        places = (x + 8 * row).to(tl.pointer_type(tl.int64), bitcast=True)
+        for j in tl.static_range(BITS // 8):
+            both = fetch(places + j, known, MASKED)
+            for i in tl.static_range(64 // BITS):
+                bits = (both >> (32 * (i * BITS // 32))).to(tl.int32)
+                if x.dtype.element_ty == tl.bfloat16:
+                    # The upper half of a float32.
+                    bits = bits & -65536 if i % 2 else bits << 16
+                if x.dtype.element_ty == tl.float16:
+                    number = (bits >> (16 * (i % 2))).to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
+                else:
+                    number = bits.to(tl.float32, bitcast=True)
+                found = found + (number,)  # noqa: RUF005
+    else:
+        for i in tl.static_range(8):
+            found = found + (fetch(x + (8 * row + i) * x_stride, known, MASKED).to(tl.float32),)  # noqa: RUF005
+    return found
 
 
 @triton.jit
@@ -63,6 +105,7 @@ def add_group(
     here,
     x_stride,
     row_stride,
+    PACKED: tl.constexpr,
     MASKED: tl.constexpr,
     WORDS: tl.constexpr,
 ):
@@ -78,16 +121,12 @@ def add_group(
     words = tl.load(w[None, :] + row[:, None] * row_stride, mask=inside, other=0)
     step = tl.load(scale, mask=here, other=0).to(tl.float32)[None, :]
     least = tl.load(zero_min, mask=here, other=0).to(tl.float32)[None, :]
+    numbers = factors(x, row, known, x_stride, PACKED, MASKED)
     for i in tl.static_range(8):
-        place = x + (8 * row + i) * x_stride
-        if MASKED:
-            own = tl.load(place, mask=known, other=0)
-        else:
-            own = tl.load(place)
         weights = tl.fma(nibble(words, one, i), step, least)
         if MASKED:
             weights = tl.where(known[:, None], weights, 0.0)
-        sums = tl.fma(own.to(tl.float32)[:, None] + tl.zeros_like(sums), weights, sums)
+        sums = tl.fma(numbers[i][:, None] + tl.zeros_like(sums), weights, sums)
     return sums
 
 
@@ -106,6 +145,7 @@ def ordered(
     scale_strides,
     min_strides,
     out_stride,
+    PACKED: tl.constexpr,
     WHOLE: tl.constexpr,
     WIDE: tl.constexpr,
     STAGES: tl.constexpr,
@@ -124,14 +164,32 @@ def ordered(
     for block in tl.range(groups, num_stages=STAGES):
         group = number * 0 + block
         steps, least = scale + group * scale_strides[0], zero_min + group * min_strides[0]
-        sums = add_group(sums, x, w, steps, least, one, group * WORDS, rows, here, x_stride, w_strides[0], False, WORDS)
+        sums = add_group(
+            sums, x, w, steps, least, one, group * WORDS, rows, here, x_stride, w_strides[0], PACKED, False, WORDS
+        )
     if not WHOLE:
         group = number * 0 + groups
         steps, least = scale + group * scale_strides[0], zero_min + group * min_strides[0]
-        sums = add_group(sums, x, w, steps, least, one, group * WORDS, rows, here, x_stride, w_strides[0], True, WORDS)
+        sums = add_group(
+            sums, x, w, steps, least, one, group * WORDS, rows, here, x_stride, w_strides[0], PACKED, True, WORDS
+        )
     sums = halves(halves(halves(halves(sums))))
     total = tl.reshape(sums, (BLOCK_N,))
     tl.store(out + column * out_stride, total.to(out.dtype.element_ty), mask=here)
+
+
+@triton.jit
+def small_nibble(words, PLACE: tl.constexpr):
+    """Return nibble PLACE of words times 2^-149 and a power of 16, which is that of its place, or of two places lower.
+
+    The bits are those of a float32 as they are: numbers below 2^-125 are all multiples of 2^-149, and a nibble that
+    ends at bit 23 is below.
+    """
+    if PLACE < 6:
+        bits = words & (15 * 16**PLACE)
+    else:
+        bits = (words >> 8) & (15 * 16 ** (PLACE - 2))
+    return bits.to(tl.float32, bitcast=True)
 
 
 @triton.jit
@@ -140,73 +198,114 @@ def split(
     w,
     scale,
     zero_min,
-    target,
+    out,
     one,
     rows,
     columns,
-    groups,
-    share,
     x_stride,
     w_strides,
     scale_strides,
     min_strides,
-    target_strides,
-    WHOLE: tl.constexpr,
+    out_stride,
+    PACKED: tl.constexpr,
+    MASKED: tl.constexpr,
+    UNEVEN: tl.constexpr,
     WIDE: tl.constexpr,
     STAGES: tl.constexpr,
     WORDS: tl.constexpr,
+    PARTS: tl.constexpr,
+    ROWS: tl.constexpr,
+    STRIPS: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
-    """Write the sums of BLOCK_N columns over ``share`` groups to ``target``, whose strides are of split and column."""
+    """Write STRIPS times BLOCK_N columns. MASKED: words end in the middle of a turn; UNEVEN: columns end in a strip.
+
+    Each turn takes PARTS times ROWS rows of words, of which each part, a column of threads, adds up ROWS.
+    """
+    SMALL: tl.constexpr = x.dtype.element_ty == tl.float16
     number = program(WIDE)
-    tiles = (columns + BLOCK_N - 1) // BLOCK_N
-    part = number // tiles
-    column = number % tiles * BLOCK_N + tl.arange(0, BLOCK_N)
-    here = column < columns
-    first = (part * share).to(tl.int32)
-    last = tl.minimum(first + share, groups)
-    own_w = w + column * w_strides[1]
-    own_scale = scale + column * scale_strides[1]
-    own_min = zero_min + column * min_strides[1]
-    sums = tl.zeros((WORDS, BLOCK_N), tl.float32)
-    for block in tl.range(first, last, num_stages=STAGES):
-        group = number * 0 + block
-        row = group * WORDS + tl.arange(0, WORDS)
-        known = row < rows
-        inside = here[None, :]
-        if not WHOLE:
-            inside = inside & known[:, None]
-        words = tl.load(own_w[None, :] + row[:, None] * w_strides[0], mask=inside, other=0)
-        step = tl.load(own_scale + group * scale_strides[0], mask=here, other=0).to(tl.float32)[None, :]
-        least = tl.load(own_min + group * min_strides[0], mask=here, other=0).to(tl.float32)[None, :]
-        products = tl.zeros((WORDS, BLOCK_N), tl.float32)
-        plain = tl.zeros((WORDS,), tl.float32)
-        for i in tl.static_range(8):
-            place = x + (8 * row + i) * x_stride
-            if WHOLE:
-                own = tl.load(place).to(tl.float32)
-            else:
-                own = tl.load(place, mask=known, other=0).to(tl.float32)
-            products += own[:, None] * nibble(words, one, i)
-            plain += own
-        sums += products * step + plain[:, None] * least
-    total = tl.sum(sums, axis=0)
-    if tl.max(tl.where(tl.abs(total) < float("inf"), 0, 1), axis=0) > 0:
-        # An infinity times a nibble of 0 is NaN, where times its weight it may be infinite.
-        total = tl.zeros((BLOCK_N,), tl.float32)
-        for turn in range(8 * first * WORDS, tl.minimum(8 * last * WORDS, 8 * rows)):
-            at = number * 0 + turn
-            weights = weights_of(
-                own_w, own_scale, own_min, at, w_strides[0], scale_strides[0], min_strides[0], here, WORDS
-            )
-            total += tl.load(x + at * x_stride).to(tl.float32) * weights
-    place = target + part * target_strides[0] + column * target_strides[1]
-    tl.store(place, total.to(target.dtype.element_ty), mask=here)
+    part = tl.arange(0, PARTS)
+    column = number * (BLOCK_N * STRIPS) + tl.arange(0, BLOCK_N)
+    sums = ()
+    for _ in tl.static_range(STRIPS):
+        sums = sums + (tl.zeros((PARTS, BLOCK_N), tl.float32),)  # noqa: RUF005 - the compiler unpacks no tuples
+    for turn in tl.range((rows + PARTS * ROWS - 1) // (PARTS * ROWS), num_stages=STAGES):
+        first = number * 0 + (turn * PARTS + part) * ROWS
+        group = (first // WORDS)[:, None]
+        words = ()
+        for r in tl.static_range(ROWS):
+            for strip in tl.static_range(STRIPS):
+                own = (column + strip * BLOCK_N)[None, :]
+                here = (own < columns) & (first + r < rows)[:, None]
+                place = w + (first + r)[:, None] * w_strides[0] + own * w_strides[1]
+                words = words + (fetch(place, here, MASKED or UNEVEN),)  # noqa: RUF005
+        products = ()
+        for _ in tl.static_range(STRIPS):
+            products = products + (tl.zeros((PARTS, BLOCK_N), tl.float32),)  # noqa: RUF005
+        plain = tl.zeros((PARTS,), tl.float32)
+        for r in tl.static_range(ROWS):
+            numbers = factors(x, first + r, first + r < rows, x_stride, PACKED, MASKED)
+            for i in tl.static_range(8):
+                factor = numbers[i]
+                plain += factor
+                if SMALL:
+                    factor = factor * (2.0 ** (111 - 4 * i) if i < 6 else 2.0 ** (119 - 4 * i))
+                more = ()
+                for strip in tl.static_range(STRIPS):
+                    if SMALL:
+                        q = small_nibble(words[r * STRIPS + strip], i)
+                    else:
+                        q = nibble(words[r * STRIPS + strip], one, i)
+                    more = more + (products[strip] + factor[:, None] * q,)  # noqa: RUF005
+                products = more
+        if SMALL:
+            plain = plain * 2.0**-38
+        more = ()
+        for strip in tl.static_range(STRIPS):
+            own = (column + strip * BLOCK_N)[None, :]
+            here = (own < columns) & (first < rows)[:, None]
+            steps = scale + group * scale_strides[0] + own * scale_strides[1]
+            least = zero_min + group * min_strides[0] + own * min_strides[1]
+            step = fetch(steps, here, MASKED or UNEVEN).to(tl.float32)
+            both = products[strip] * step + plain[:, None] * fetch(least, here, MASKED or UNEVEN).to(tl.float32)
+            more = more + (sums[strip] + both,)  # noqa: RUF005
+        sums = more
+    for strip in tl.static_range(STRIPS):
+        own = column + strip * BLOCK_N
+        here = own < columns
+        total = tl.sum(sums[strip], axis=0)
+        if SMALL:
+            total = total * 2.0**38
+        if tl.max(tl.where(tl.abs(total) < float("inf"), 0, 1), axis=0) > 0:
+            # An infinity times a nibble of 0 is NaN, where times its weight it may be infinite.
+            exact = tl.zeros((PARTS, BLOCK_N), tl.float32)
+            for turn in range((8 * rows + PARTS - 1) // PARTS):
+                at = number * 0 + turn * PARTS + part
+                known = at < 8 * rows
+                inside = known[:, None] & here[None, :]
+                weights = weights_of(
+                    w + (own * w_strides[1])[None, :],
+                    scale + (own * scale_strides[1])[None, :],
+                    zero_min + (own * min_strides[1])[None, :],
+                    at[:, None],
+                    w_strides[0],
+                    scale_strides[0],
+                    min_strides[0],
+                    inside,
+                    WORDS,
+                )
+                exact += tl.load(x + at * x_stride, mask=known, other=0).to(tl.float32)[:, None] * weights
+            total = tl.sum(exact, axis=0)
+        tl.store(out + own * out_stride, total.to(out.dtype.element_ty), mask=here)
 
 
 def _arguments(ctx: BindContext) -> dict[str, Argument]:
     x, w, _, _ = ctx.signature.tensors
     return {**packed(ctx), "x": "x", "rows": w.shape[0], "x_stride": x.strides[0]}
+
+
+def _side_by_side(x: TensorSpec) -> bool:
+    return x.strides[0] == 1 and x.align % 8 == 0
 
 
 def _wide(ctx: BindContext) -> bool:
@@ -217,7 +316,7 @@ def _wide(ctx: BindContext) -> bool:
 
 def bind_ordered(ctx: BindContext) -> Sequence[Launch]:
     """Bind ``dequant_gemv_int4`` in its stated order."""
-    _, w, _, _ = ctx.signature.tensors
+    x, w, _, _ = ctx.signature.tensors
     (out,) = ctx.signature.outputs
     if out.size == 0:
         return ()
@@ -228,6 +327,7 @@ def bind_ordered(ctx: BindContext) -> Sequence[Launch]:
         programs=triton.cdiv(out.size, block_n),
         arguments={**_arguments(ctx), "out": "out", "out_stride": out.strides[0]},
         constants={
+            "PACKED": _side_by_side(x),
             "WHOLE": w.shape[0] % WORDS == 0,
             "WIDE": _wide(ctx),
             "STAGES": ctx.settings["stages"],
@@ -241,33 +341,34 @@ def bind_ordered(ctx: BindContext) -> Sequence[Launch]:
 
 
 def bind_split(ctx: BindContext) -> Sequence[Launch]:
-    """Bind ``dequant_gemv_int4`` with groups shared among programs."""
-    _, w, scale, _ = ctx.signature.tensors
+    """Bind ``dequant_gemv_int4`` with rows shared among a program's threads."""
+    x, w, _, _ = ctx.signature.tensors
     (out,) = ctx.signature.outputs
     if out.size == 0:
         return ()
-    block_n, groups = ctx.settings["block_n"], scale.shape[0]
-    tiles = triton.cdiv(out.size, block_n)
-    share, splits = share_groups(groups, tiles, ctx.settings["programs"])
-    wide = _wide(ctx)
+    settings = ctx.settings
+    strips, warps = settings["strips"], settings["warps"]
+    # Columns of a strip: as many as leave the programs that are wanted, each thread four of them.
+    block_n = max(16, min(128, triton.next_power_of_2(out.size // (strips * settings["programs"]) + 1) // 2))
+    parts = warps * THREADS_PER_WARP * 4 // block_n
+    rows = min(settings["rows"], triton.next_power_of_2(triton.cdiv(w.shape[0], parts)))
     step = launch(
         ctx,
         split,
-        programs=tiles * splits,
-        arguments={
-            **_arguments(ctx),
-            "target": "partial" if splits > 1 else "out",
-            "groups": groups,
-            "share": share,
-            "target_strides": (out.size, 1) if splits > 1 else (0, out.strides[0]),
-        },
+        programs=triton.cdiv(out.size, strips * block_n),
+        arguments={**_arguments(ctx), "out": "out", "out_stride": out.strides[0]},
         constants={
-            "WHOLE": w.shape[0] % WORDS == 0,
-            "WIDE": wide,
-            "STAGES": ctx.settings["stages"],
+            "PACKED": _side_by_side(x),
+            "MASKED": w.shape[0] % (parts * rows) != 0,
+            "UNEVEN": out.size % (strips * block_n) != 0,
+            "WIDE": _wide(ctx),
+            "STAGES": settings["stages"],
             "WORDS": WORDS,
+            "PARTS": parts,
+            "ROWS": rows,
+            "STRIPS": strips,
             "BLOCK_N": block_n,
         },
-        options=Options(num_warps=4, num_stages=1, enable_fp_fusion=True),
+        options=Options(num_warps=warps, num_stages=1, enable_fp_fusion=True),
     )
-    return (step,) if splits == 1 else (step, join(ctx, splits, wide))
+    return (step,)

@@ -47,11 +47,10 @@ KERNELS = (
         # A group at the least.
         when=("K >= 128",),
         key=("x.dtype", "x.strides", *_PACKED_KEY),
-        workspace=(_partial("programs", "cdiv(max(N, 1), block_n)", ("N",), (0, 1)),),
-        defaults={"block_n": 256, "programs": 1024, "stages": 3},
+        defaults={"programs": 256, "strips": 1, "rows": 8, "warps": 8, "stages": 2},
         settings="nbx_triton.kernels.int4_gemv:SPLIT",
         preference=1,
-        doc="One program adds up a share of some columns' groups, scaling sums, not weights; a second launch joins.",
+        doc="One program adds up some columns, its threads sharing the rows; sums are scaled, not weights.",
     ),
     kernel(
         "dequant_matmul_int4@1",
