@@ -86,4 +86,4 @@ def test_the_network_calls_nothing_but_ops() -> None:
     numpy = {name for name in called if name.startswith("np.")}
     assert numpy == {"np.arange"}
     operators = [ast.unparse(n) for n in ast.walk(tree) if isinstance(n, ast.BinOp) and not isinstance(n.op, ast.BitOr)]
-    assert operators == ["hidden // self.config.heads", "heads * width"]
+    assert operators == ["self.config.hidden // self.config.heads", "heads * width"]

@@ -36,6 +36,7 @@ class MiniLM:
         self.config = config
         self.device = device
         self.weights = {name: self._place(array) for name, array in weights.items()}
+        self._join()
         # Every token of a single sentence is of type 0: its embedding is one row, added to all.
         self.token_type = self._place(weights["embeddings.token_type_embeddings.weight"][0])
 
@@ -63,7 +64,7 @@ class MiniLM:
         return self._norm(nbx.ops.add(nbx.ops.add(words, self.token_type), places), "embeddings.LayerNorm")
 
     def _layer(self, x: Array, mask: Array, at: str) -> Array:
-        q, k, v = (self._heads(self._linear(x, f"{at}attention.self.{name}")) for name in ("query", "key", "value"))
+        q, k, v = self._heads(self._linear(x, f"{at}attention.self"))
         attended = self._merge(nbx.ops.scaled_dot_product_attention(q, k, v, mask))
         x = self._norm(
             nbx.ops.add(x, self._linear(attended, f"{at}attention.output.dense")), f"{at}attention.output.LayerNorm"
@@ -77,11 +78,20 @@ class MiniLM:
         squares = nbx.ops.sum(nbx.ops.multiply(mean, mean), axis=-1, keepdims=True)
         return nbx.ops.divide(mean, nbx.ops.sqrt(squares))
 
-    def _heads(self, x: Array) -> Array:
-        """[B, T, hidden] to [B, heads, T, hidden / heads]: a view, nothing moves."""
-        batch, tokens, hidden = x.shape
-        split = x.reshape((batch, tokens, self.config.heads, hidden // self.config.heads))
-        return nbx.ops.permute_dims(split, axes=(0, 2, 1, 3))
+    def _join(self) -> None:
+        """Make one weight of a layer's queries, keys and values, so that one product makes all three."""
+        for layer in range(self.config.layers):
+            at = f"encoder.layer.{layer}.attention.self"
+            for kind in ("weight", "bias"):
+                parts = [self.weights.pop(f"{at}.{name}.{kind}") for name in ("query", "key", "value")]
+                self.weights[f"{at}.{kind}"] = nbx.ops.concat(parts, axis=0)
+
+    def _heads(self, x: Array) -> tuple[Array, Array, Array]:
+        """[B, T, 3 hidden] to queries, keys and values [B, heads, T, hidden / heads]: views, nothing moves."""
+        batch, tokens, _ = x.shape
+        split = x.reshape((batch, tokens, 3, self.config.heads, self.config.hidden // self.config.heads))
+        by_head = nbx.ops.permute_dims(split, axes=(2, 0, 3, 1, 4))
+        return by_head[0], by_head[1], by_head[2]
 
     def _merge(self, x: Array) -> Array:
         """The way back; the heads of a token become neighbours, so this one is a copy."""
