@@ -103,3 +103,39 @@ def test_the_faulty_kernel_is_found_on_the_card(reg: nbx.Registry) -> None:
 
     found = reg.bisect(run, np.array_equal)
     assert (found.outcome, found.kernel, found.call) == ("found", "ptx/add/wrong", 2)
+
+
+def test_the_current_stream_of_cupy_is_followed(reg: nbx.Registry, cuda: Any) -> None:
+    cupy = pytest.importorskip("cupy")
+    x = cupy.asarray(X)
+    reg.call("add", x, 1.0, kernel="ptx/add/right")
+    cupy.cuda.runtime.deviceSynchronize()
+    for stream in (cupy.cuda.Stream(non_blocking=True), cupy.cuda.Stream(non_blocking=True)):
+        with stream:
+            # A call on any other stream would be done before the new numbers are there.
+            cuda.delay(0, stream.ptr, 0.05)
+            x[...] = cupy.random.randn(SIZE, dtype=cupy.float32)
+            y = reg.call("add", x, 1.0, kernel="ptx/add/right")
+            assert isinstance(y, cupy.ndarray)
+            assert not stream.done
+            z = y + 1
+        cupy.testing.assert_array_equal(z, x + 1 + 1)
+        assert stream.done
+
+
+def test_the_current_stream_of_torch_is_followed(reg: nbx.Registry, cuda: Any) -> None:
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("torch sees no card")
+    x = torch.from_numpy(X).cuda()
+    reg.call("add", x, 1.0, kernel="ptx/add/right")
+    torch.cuda.synchronize()
+    for stream in (torch.cuda.Stream(), torch.cuda.Stream()):
+        with torch.cuda.stream(stream):
+            cuda.delay(0, stream.cuda_stream, 0.05)
+            x.copy_(torch.randn(SIZE, device="cuda"))
+            y = reg.call("add", x, 1.0, kernel="ptx/add/right")
+            assert not stream.query()
+            z = y + 1
+        stream.synchronize()
+        assert torch.equal(z, x + 1 + 1)
