@@ -1,16 +1,17 @@
 """sum, prod, mean, max, argmax: along any axes, in one pass and a fixed order.
 
 The tensor is seen as rows of elements to reduce: the axes that stay number the rows, those that go number the elements
-of a row. One program reduces a tile of ``BLOCK_ROWS`` rows by ``BLOCK_COLUMNS`` running results each, which are then
-combined as a tree. Tiles are long along the axis whose neighbours in memory are closest: along the elements of a row,
-or along rows (then a row's elements are far from each other, and a tile takes runs of 256 bytes of many rows).
+of a row. One program reduces ``BLOCK_ROWS`` rows, in ``BLOCK_COLUMNS`` running results each that are then combined as a
+tree. A running sum of floats joins its total every 256 elements: none grows by a long row's elements one by one.
+Tiles are long along the axis whose neighbours in memory are closest: along the elements of a row, or along rows (then a
+row's elements are far from each other, and a tile takes runs of many rows).
 Where that makes too few programs the elements of a row are shared out among several, which write partial results that
 `gather` combines in order.
 
 Floating input is computed in float32 (float64 in float64), partial results included. Products and sums of integers and
 bools are int64, which wraps as uint64 does; their sums for a mean too, but those of 64-bit integers float64; their
 largest in 32 or 64 bits of their own kind. Every element is read once: the floor is the tensor's bytes over the
-bandwidth, with 16 bytes a load, four loads or more of a thread under way. Deterministic: no atomics.
+bandwidth, with 16 bytes a load, several loads of a thread under way. Deterministic: no atomics.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ STATE_BYTES = 128
 ROW_PIECE, ROW_PROGRAMS = 16384, 4096
 RUN_PIECE, RUN_PROGRAMS = 256, 2048
 """Least elements of a row for one program, and about how many programs share a tensor; as the specs have them."""
+TURNS = tl.constexpr(256)
+"""How many elements a running sum of floats takes before it joins its total."""
 GATHERED = 2048
 """Partial results of a program of `gather`, at least."""
 
@@ -108,6 +111,36 @@ def merge(OP: tl.constexpr, total, place, a, at):
 
 
 @triton.jit
+def take(
+    start,
+    first,
+    last,
+    lane,
+    shape,
+    strides,
+    here,
+    total,
+    place,
+    OP: tl.constexpr,
+    OTHER: tl.constexpr,
+    EVEN_ROWS: tl.constexpr,
+    TILES: tl.constexpr,
+):
+    """Take whole tiles from ``first`` to before ``last`` into running results; TILES are loaded at a time."""
+    step: tl.constexpr = total.shape[1]
+    for turn in range(first, last, step * TILES):
+        for tile in tl.static_range(TILES):
+            at = turn + tile * step
+            source = start + locate(at + lane, shape, strides)[None, :]
+            if EVEN_ROWS:
+                a = tl.load(source)
+            else:
+                a = tl.load(source, mask=here, other=OTHER)
+            total, place = merge(OP, total, place, a.to(total.dtype), at)
+    return total, place
+
+
+@triton.jit
 def finish(OP: tl.constexpr, total, place):
     """Combine running results along the second axis, as a tree: the result, and for argmax also which ``place`` has it.
 
@@ -155,16 +188,18 @@ def reduce(
     OTHER: tl.constexpr,
     PARTIAL: tl.constexpr,
     EVEN_ROWS: tl.constexpr,
+    LONG: tl.constexpr,
     WIDE_ROWS: tl.constexpr,
     WIDE_COLUMNS: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
     BLOCK_COLUMNS: tl.constexpr,
+    TILES: tl.constexpr,
 ):
     """Reduce elements ``s * per_split`` and on, ``per_split`` of them, of each row; s is the split.
 
     PARTIAL: ``out`` is ``[splits, rows]`` in the dtype of running results, ``out_strides`` is for one split, and argmax
     has ``places`` beside it. Else it is the output; ``count`` is what a mean is divided by, as a number. OTHER leaves
-    a result as it is.
+    a result as it is. LONG: running sums join totals on the way.
     """
     number = program(WIDE_ROWS)
     split = tl.program_id(0) % splits
@@ -178,31 +213,32 @@ def reduce(
     last = tl.minimum(first + per_split, length)
     total = beginning(x.dtype.element_ty, OP, OTHER, BLOCK_ROWS, BLOCK_COLUMNS)
     place = tl.zeros((BLOCK_ROWS, BLOCK_COLUMNS), lane.dtype) + first
-    here = row < rows
+    here = (row < rows)[:, None]
     # Whole tiles need no look at the row's end, which would make loads of single elements where 16 does not divide it.
-    whole = first + (last - first) // BLOCK_COLUMNS * BLOCK_COLUMNS
-    for at in range(first, whole, BLOCK_COLUMNS):
-        source = start + locate(at + lane, shape, strides)[None, :]
-        if EVEN_ROWS:
-            a = tl.load(source)
-        else:
-            a = tl.load(source, mask=here[:, None], other=OTHER)
-        total, place = merge(OP, total, place, a.to(total.dtype), at)
-    if whole < last:
-        column = whole + lane
+    whole = first + (last - first) // (BLOCK_COLUMNS * TILES) * (BLOCK_COLUMNS * TILES)
+    if LONG:
+        for chunk in range(first, whole, BLOCK_COLUMNS * TURNS):
+            part = beginning(x.dtype.element_ty, OP, OTHER, BLOCK_ROWS, BLOCK_COLUMNS)
+            end = tl.minimum(chunk + BLOCK_COLUMNS * TURNS, whole)
+            part, place = take(start, chunk, end, lane, shape, strides, here, part, place, OP, OTHER, EVEN_ROWS, TILES)
+            total += part
+    else:
+        total, place = take(start, first, whole, lane, shape, strides, here, total, place, OP, OTHER, EVEN_ROWS, TILES)
+    for at in range(whole, last, BLOCK_COLUMNS):
+        column = at + lane
         inside = (column < last)[None, :]
         if not EVEN_ROWS:
-            inside = inside & here[:, None]
+            inside = inside & here
         a = tl.load(start + locate(column, shape, strides)[None, :], mask=inside, other=OTHER)
-        total, place = merge(OP, total, place, a.to(total.dtype), whole)
+        total, place = merge(OP, total, place, a.to(total.dtype), at)
     result, found = finish(OP, total, place + lane[None, :])
     if PARTIAL:
         offset = split * rows + row
-        tl.store(out + offset, result, mask=here)
+        tl.store(out + offset, result, mask=row < rows)
         if OP == "argmax":
-            tl.store(places + offset, found.to(tl.int64), mask=here)
+            tl.store(places + offset, found.to(tl.int64), mask=row < rows)
     else:
-        deliver(OP, out, result, found, count, locate(row, row_shape, out_strides), here)
+        deliver(OP, out, result, found, count, locate(row, row_shape, out_strides), row < rows)
 
 
 @triton.jit
@@ -261,6 +297,8 @@ class Plan:
     length: int
     block_rows: int
     block_columns: int
+    tiles: int
+    """Tiles whose loads are under way together."""
 
 
 def _plan(ctx: BindContext, vectors: int, warps: int, along: bool) -> Plan:
@@ -280,17 +318,22 @@ def _plan(ctx: BindContext, vectors: int, warps: int, along: bool) -> Plan:
     )
     shape, strides = collapse([x.shape[a] for a in gone], [x.strides[a] for a in gone])
     rows, length = out.size, x.size // out.size
-    state = _state(ctx.signature.op.name, x.dtype)
-    size = warps * THREADS_PER_WARP * min(vectors * VECTOR_BYTES // x.dtype.itemsize, STATE_BYTES // state)
+    most = STATE_BYTES // _state(ctx.signature.op.name, x.dtype)
+    vector = warps * THREADS_PER_WARP * min(VECTOR_BYTES // x.dtype.itemsize, most)
+    whole = warps * THREADS_PER_WARP * min(vectors * VECTOR_BYTES // x.dtype.itemsize, most)
+    extent = triton.next_power_of_2(max(length, 1))
     if along or (abs(strides[-1]) or NARROW) <= (abs(row_strides[-1]) or NARROW):
         # From the row's length alone: its bits do not depend on how many rows there are.
-        block_columns = min(size, triton.next_power_of_2(max(length, 1)))
+        size = vector if extent > vector else whole
+        block_columns = min(size, extent)
         block_rows = size // block_columns
     else:
         block_rows = min(RUN_BYTES // x.dtype.itemsize, triton.next_power_of_2(rows))
-        block_columns = min(size // block_rows, triton.next_power_of_2(max(length, 1)))
+        size = vector if extent > vector // block_rows else whole
+        block_columns = min(size // block_rows, extent)
         block_rows = min(size // block_columns, triton.next_power_of_2(rows))
-    return Plan(row_shape, row_strides, out_strides, shape, strides, rows, length, block_rows, block_columns)
+    tiles = 1 if size == whole else min(vectors, extent // block_columns)
+    return Plan(row_shape, row_strides, out_strides, shape, strides, rows, length, block_rows, block_columns, tiles)
 
 
 def _state(op: str, dtype: DType) -> int:
@@ -336,7 +379,8 @@ def _bind(ctx: BindContext, vectors: int, warps: int, most: int | None, along: b
     op = ctx.signature.op.name
     plan = _plan(ctx, vectors, warps, along)
     options = Options(num_warps=warps, num_stages=1, enable_fp_fusion=False)
-    per_split = plan.block_columns * triton.cdiv(max(plan.length, 1), plan.block_columns * (most or 1))
+    step = plan.block_columns * plan.tiles
+    per_split = step * triton.cdiv(max(plan.length, 1), step * (most or 1))
     splits = max(1, triton.cdiv(plan.length, per_split))
     work = _work(op, x.dtype)
     partial: Argument = None if most is None else Pointer("partial", work)
@@ -367,11 +411,15 @@ def _bind(ctx: BindContext, vectors: int, warps: int, most: int | None, along: b
             **shared,
             "PARTIAL": most is not None,
             "EVEN_ROWS": plan.rows % plan.block_rows == 0,
+            "LONG": op in ("sum", "mean")
+            and x.dtype.floating
+            and min(plan.length, per_split) > plan.block_columns * int(TURNS.value),
             "WIDE_ROWS": wide_rows,
             "WIDE_COLUMNS": plan.length + per_split >= NARROW
             or reach(plan.shape, plan.strides) + plan.block_columns * max(map(abs, plan.strides)) >= NARROW,
             "BLOCK_ROWS": plan.block_rows,
             "BLOCK_COLUMNS": plan.block_columns,
+            "TILES": plan.tiles,
         },
         options=options,
     )

@@ -1,4 +1,4 @@
-"""Specs of prod, mean, max, argmax, and sum: `rows` or `columns` by what is dense, each also with work shared out."""
+"""Specs of sum, prod, mean, max, argmax: `rows` or `columns` by what is dense, each also with work shared out."""
 
 from __future__ import annotations
 
@@ -49,16 +49,11 @@ def _kernels(op: str, *, exact: bool) -> Iterator[Kernel]:
         **_SETTINGS,
         doc="Few long rows: several programs reduce 16384 elements or more of each, a second launch combines them.",
     )
-    yield from _columns(op, (f"x.dtype in {ALL}",), exact=exact)
-
-
-def _columns(op: str, when: tuple[str, ...], *, exact: bool) -> Iterator[Kernel]:
-    """Yield the kernels of an op whose tiles may be long along rows; other arguments as for `_kernels`."""
     yield kernel(
         f"{op}@1",
         "columns",
         "reduce:bind_columns",
-        when=when,
+        when=(f"x.dtype in {ALL}",),
         key=_KEY,
         batch_invariant=exact,
         **_SETTINGS,
@@ -68,7 +63,7 @@ def _columns(op: str, when: tuple[str, ...], *, exact: bool) -> Iterator[Kernel]
         f"{op}@1",
         "split-columns",
         "reduce:bind_split_columns",
-        when=(*when, f"{_RUNS} <= 512", "x.size >= 1024 * out.size"),
+        when=(f"x.dtype in {ALL}", f"{_RUNS} <= 512", "x.size >= 1024 * out.size"),
         key=_KEY,
         workspace=_workspace(op, f"cdiv({_LENGTH}, 256), 1, cdiv(2048, max({_RUNS}, 1))"),
         batch_invariant=exact,
@@ -79,8 +74,7 @@ def _columns(op: str, when: tuple[str, ...], *, exact: bool) -> Iterator[Kernel]
 
 
 KERNELS = (
-    # Where the last axis goes, sums have kernels of their own.
-    *_columns("sum", (f"x.dtype in {ALL}", "not (axis == None or -1 in axis or x.rank - 1 in axis)"), exact=False),
+    *_kernels("sum", exact=False),
     *_kernels("prod", exact=False),
     *_kernels("mean", exact=False),
     *_kernels("max", exact=True),

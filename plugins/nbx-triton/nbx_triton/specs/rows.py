@@ -1,41 +1,11 @@
-"""Specs of kernels that treat tensors row by row: sum, softmax, layer_norm, embedding, paged_kv_append, layouts."""
+"""Specs of kernels that treat tensors row by row: softmax, layer_norm, embedding, paged_kv_append, layouts."""
 
 from __future__ import annotations
 
-from nbx_registry.kernel import Workspace
 from nbx_triton.specs.common import FLOATS, HALVES, kernel
 
 _ROW_KEY = ("x.dtype", "x.shape", "x.strides")
-_SPLITS = "clamp(cdiv(x.size // max(out.size, 1), 8192), 1, 1024)"
-_SINGLE = "(float16, bfloat16, float32)"
-_EXACT = "(bool, int8, int16, int32, int64, uint8, uint16, uint32, uint64)"
-
 KERNELS = (
-    kernel(
-        "sum@1",
-        "rows",
-        "reduction:bind",
-        when=(
-            "x.dtype in (bool, int8, int16, int32, int64, uint8, uint16, uint32, uint64,"
-            " float16, bfloat16, float32, float64)",
-        ),
-        key=(*_ROW_KEY, "axis", "keepdims"),
-        doc="One program adds up a block of rows, in 1024 running sums that are then added as a tree.",
-    ),
-    *(
-        kernel(
-            "sum@1",
-            f"split-{partial}",
-            "reduction:bind_split",
-            # Few rows, each long enough for several programs.
-            when=(f"x.dtype in {dtypes}", "out.size <= 256", "x.size >= 65536 * out.size"),
-            key=(*_ROW_KEY, "axis", "keepdims"),
-            workspace=(Workspace(name="partial", dtype=partial, shape=(_SPLITS, "out.size"), lifetime=(0, 1)),),
-            preference=1,
-            doc="Up to 1024 programs a row write partial sums, which a second launch adds as a tree.",
-        )
-        for partial, dtypes in (("float32", _SINGLE), ("float64", "(float64,)"), ("int64", _EXACT))
-    ),
     kernel(
         "softmax@1",
         "rows",

@@ -1,4 +1,4 @@
-"""sum, softmax, layer_norm, embedding, paged_kv_append, permute_dims, pixel_shuffle."""
+"""softmax, layer_norm, embedding, paged_kv_append, permute_dims, pixel_shuffle."""
 
 from __future__ import annotations
 
@@ -11,30 +11,6 @@ from nbx_registry import dtypes
 
 FLOATS = ["float16", "bfloat16", "float32", "float64"]
 DTYPES = ["bool", "int8", "float16", "float64", "complex64"]
-
-
-@pytest.mark.parametrize("axis", [None, 0, 1, -1, (0, 2), (-1, 1), ()], ids=str)
-@pytest.mark.parametrize("dtype", ["float16", "float64", "int8", "uint64", "bool"])
-def test_sum_along_any_axes(check: Callable, normal: Callable, dtype: str, axis: object) -> None:
-    x = np.abs(normal(dtype, 3, 33, 7, scale=9)) if dtype != "bool" else normal("float32", 3, 33, 7) > 0
-    check("nbx-triton/sum/rows", x, axis=axis)
-    check("nbx-triton/sum/rows", x.transpose(2, 0, 1)[:, ::2], axis=axis, keepdims=True)
-
-
-def test_sum_of_nothing_is_0(check: Callable) -> None:
-    check("nbx-triton/sum/rows", np.empty((3, 0, 5), np.float32), axis=1)
-
-
-def test_ten_thousand_ones_in_float16(run: Callable) -> None:
-    (out,) = run("nbx-triton/sum/rows", np.ones(10_000, np.float16))
-    assert out == 10_000
-
-
-@pytest.mark.parametrize("dtype", ["bfloat16", "float64", "int16"])
-def test_sum_of_a_long_row_in_splits(check: Callable, normal: Callable, dtype: str) -> None:
-    partial = {"bfloat16": "float32", "float64": "float64", "int16": "int64"}[dtype]
-    check(f"nbx-triton/sum/split-{partial}", normal(dtype, 70001, scale=9))
-    check(f"nbx-triton/sum/split-{partial}", normal(dtype, 3, 65537, scale=9).T[::-1], axis=0)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
