@@ -28,6 +28,7 @@ from nbx_triton.kernels.elementary import (
     short_decay,
     short_gaussian_error_unit,
 )
+from nbx_triton.kernels.mathematics import normal_distribution
 from nbx_triton.kernels.walk import Operand, Request, consecutive, operand, tile, walk_dense, walk_strided
 from nbx_triton.launching import Pointer
 
@@ -90,8 +91,17 @@ def evaluate(OP: tl.constexpr, x1, x2, x3, result: tl.constexpr):
         y = tl.where(x1 != 0, x2.to(result), x3.to(result))
     else:
         a = wide(x1, result)
-        if OP == "subtract":
+        if OP == "add":
+            y = a + wide(x2, result)
+        elif OP == "subtract":
             y = a - wide(x2, result)
+        elif OP == "multiply":
+            y = a * wide(x2, result)
+        elif OP == "divide":
+            if result == tl.float64:
+                y = a / wide(x2, result)
+            else:
+                y = tl.div_rn(a, wide(x2, result))
         elif OP == "maximum":
             y = larger(a, wide(x2, result))
         elif OP == "minimum":
@@ -115,6 +125,11 @@ def evaluate(OP: tl.constexpr, x1, x2, x3, result: tl.constexpr):
         elif OP == "reciprocal":
             # In float32 PTX's div.full: within 2 ulp over the full range.
             y = 1.0 / a
+        elif OP == "sqrt":
+            if result == tl.float64:
+                y = tl.sqrt(a)
+            else:
+                y = tl.sqrt_rn(a)
         elif OP == "rsqrt":
             if result == tl.float64:
                 y = 1.0 / tl.sqrt(a)
@@ -127,7 +142,10 @@ def evaluate(OP: tl.constexpr, x1, x2, x3, result: tl.constexpr):
         elif OP == "silu":
             y = a / (1.0 + decay_in(a, result))
         elif OP == "gelu":
-            y = short_gaussian_error_unit(a)
+            if result.primitive_bitwidth == 16:
+                y = short_gaussian_error_unit(a)
+            else:
+                y = a * normal_distribution(a)
         elif OP == "gelu_tanh":
             # The tanh of half of it is 2 / (1 + e^-that) - 1.
             y = a / (1.0 + decay_in(a * (a * a * 0.07135481627260025 + 1.5957691216057308), result))

@@ -23,7 +23,7 @@ from nbx_registry.dtypes import DType
 from nbx_registry.launch import BindContext, Launch, ScalarOf
 from nbx_registry.spec import TensorSpec
 from nbx_triton.compiler import THREADS_PER_WARP, Options
-from nbx_triton.kernels.astype import to_odd_float32
+from nbx_triton.kernels.conversion import to_odd_float32
 from nbx_triton.kernels.strided import NARROW, broadcast_strides, collapse, locate, program, reach
 from nbx_triton.launching import Argument, Pointer, launch
 

@@ -2,8 +2,8 @@
 
 from nbx_triton.specs.attention import KERNELS as _ATTENTION
 from nbx_triton.specs.convolution import KERNELS as _CONVOLUTION
-from nbx_triton.specs.elementwise import KERNELS as _ELEMENTWISE
 from nbx_triton.specs.fourier import KERNELS as _FOURIER
+from nbx_triton.specs.gemv import KERNELS as _GEMV
 from nbx_triton.specs.int4 import KERNELS as _INT4
 from nbx_triton.specs.layout import KERNELS as _LAYOUT
 from nbx_triton.specs.normalization import KERNELS as _NORMALIZATION
@@ -18,7 +18,6 @@ from nbx_triton.specs.rows import KERNELS as _ROWS
 from nbx_triton.specs.sorting import KERNELS as _SORTING
 
 KERNELS = (
-    *_ELEMENTWISE,
     *_POINTWISE,
     *_POWER,
     *_ROWS,
@@ -28,6 +27,7 @@ KERNELS = (
     *_NORMALIZATION,
     *_SORTING,
     *_PRODUCT,
+    *_GEMV,
     *_CONVOLUTION,
     *_FOURIER,
     *_ATTENTION,

@@ -2,27 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
 
 from nbx_registry.kernel import Kernel
-from nbx_triton.specs.common import ALL, FLOATS, NUMBERS, kernel
+from nbx_triton.specs.common import ALL, FLOATS, HALVES, NUMBERS, kernel
 
 _SIGNED = f"{NUMBERS[:-1]}, float8_e4m3fn, float8_e5m2)"
 _NEGATED = f"{_SIGNED[:-1]}, complex64)"
 _WIDTHS = "(8, 16, 32, 64)"
 
-_FLOAT_OPS = ("reciprocal", "rsqrt", "exp", "log", "tanh", "sigmoid", "erf", "silu")
-_OPS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "abs": (("x",), (f"x.dtype in {_SIGNED}",)),
-    "negative": (("x",), (f"x.dtype in {_NEGATED}",)),
-    "relu": (("x",), (f"x.dtype in {NUMBERS}",)),
-    **dict.fromkeys(_FLOAT_OPS, (("x",), (f"x.dtype in {FLOATS}",))),
+_REAL = (f"x.dtype in {NUMBERS}",)
+_FLOATING = (f"x.dtype in {FLOATS}",)
+
+
+class _Op(NamedTuple):
+    """How one op is walked."""
+
+    operands: tuple[str, ...]
+    when: tuple[str, ...]
+    """What the operands' dtypes must be."""
+    attributes: tuple[str, ...] = ()
+    """Those that its binder reads."""
+    module: str = "pointwise"
+    overlap: Literal["refuse", "same"] = "same"
+
+
+def _pair(dtypes: str) -> _Op:
+    return _Op(("x1", "x2"), (f"x1.weak or x1.dtype in {dtypes}", f"x2.weak or x2.dtype in {dtypes}"))
+
+
+_OPS = {
+    "abs": _Op(("x",), (f"x.dtype in {_SIGNED}",)),
+    "negative": _Op(("x",), (f"x.dtype in {_NEGATED}",)),
+    "relu": _Op(("x",), _REAL),
     **dict.fromkeys(
-        ("subtract", "maximum", "minimum"),
-        (("x1", "x2"), (f"x1.weak or x1.dtype in {NUMBERS}", f"x2.weak or x2.dtype in {NUMBERS}")),
+        ("reciprocal", "sqrt", "rsqrt", "exp", "log", "tanh", "sigmoid", "erf", "silu"), _Op(("x",), _FLOATING)
     ),
-    "clip": (("x", "min", "max"), (f"x.dtype in {NUMBERS}",)),
-    "where": (
+    "gelu": _Op(("x",), (f"x.dtype in {HALVES}",), ("approximate",)),
+    "astype": _Op(("x",), (f"x.dtype in {ALL}", f"dtype in {ALL}"), ("dtype", "saturate"), "astype", "refuse"),
+    **dict.fromkeys(("add", "subtract", "multiply", "maximum", "minimum"), _pair(NUMBERS)),
+    "divide": _pair(FLOATS),
+    "clip": _Op(("x", "min", "max"), _REAL),
+    "where": _Op(
         ("condition", "x1", "x2"),
         (
             f"(x1.weak or x1.dtype in {ALL}) and (x2.weak or x2.dtype in {ALL}) and out.dtype in {ALL}"
@@ -30,7 +52,6 @@ _OPS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ),
     ),
 }
-"""By op: its operands, and what their dtypes must be."""
 
 _DENSE = ("out.contiguous", "out.align >= 16")
 _DENSE_DOC = (
@@ -39,7 +60,6 @@ _DENSE_DOC = (
 _STRIDED_DOC = (
     "One program computes a tile of 2048 elements, its rows counted out over all axes but the output's densest."
 )
-_SETTINGS = "nbx_triton.kernels.pointwise:SETTINGS"
 _DEFAULTS = {"vectors": 4, "warps": 4}
 
 
@@ -54,52 +74,37 @@ def _is_dense(operand: str, *, one: bool) -> tuple[str, ...]:
     )
 
 
-def _kernels(op: str, operands: Sequence[str], dtypes: tuple[str, ...]) -> Iterator[Kernel]:
-    one = len(operands) == 1
-    kinds = [f"{name}.{field}" for name in operands for field in ("dtype", *(() if one else ("weak",)))]
-    layouts = [f"{name}.{field}" for name in operands for field in ("shape", "strides")]
+def _kernels(name: str, op: _Op) -> Iterator[Kernel]:
+    one = len(op.operands) == 1
+    kinds = [f"{operand}.{field}" for operand in op.operands for field in ("dtype", *(() if one else ("weak",)))]
+    layouts = [f"{operand}.{field}" for operand in op.operands for field in ("shape", "strides")]
     yield kernel(
-        f"{op}@1",
+        f"{name}@1",
         "dense",
-        "pointwise:bind_dense",
-        when=(*dtypes, *(clause for name in operands for clause in _is_dense(name, one=one)), *_DENSE),
-        key=(*kinds, "out.size"),
+        f"{op.module}:bind_dense",
+        when=(*op.when, *(clause for operand in op.operands for clause in _is_dense(operand, one=one)), *_DENSE),
+        key=(*kinds, *op.attributes, "out.size"),
         batch_invariant=True,
-        overlap="same",
+        overlap=op.overlap,
         preference=1,
         defaults=_DEFAULTS,
-        settings=_SETTINGS,
+        settings=f"nbx_triton.kernels.{op.module}:SETTINGS",
         doc=_DENSE_DOC,
     )
     yield kernel(
-        f"{op}@1",
+        f"{name}@1",
         "strided",
-        "pointwise:bind_strided",
-        when=dtypes,
-        key=(*kinds, *layouts, "out.strides"),
+        f"{op.module}:bind_strided",
+        when=op.when,
+        key=(*kinds, *op.attributes, *layouts, "out.strides"),
         batch_invariant=True,
-        overlap="same",
+        overlap=op.overlap,
         doc=_STRIDED_DOC,
     )
 
 
-_DENSE_UNARY = (*_is_dense("x", one=True), *_DENSE)
-
 KERNELS = (
-    *(made for op, (operands, dtypes) in _OPS.items() for made in _kernels(op, operands, dtypes)),
-    kernel(
-        "gelu@1",
-        "dense",
-        "pointwise:bind_dense",
-        when=("x.dtype in (float16, bfloat16)", *_DENSE_UNARY),
-        key=("x.dtype", "approximate", "out.size"),
-        batch_invariant=True,
-        overlap="same",
-        preference=1,
-        defaults=_DEFAULTS,
-        settings=_SETTINGS,
-        doc=_DENSE_DOC,
-    ),
+    *(made for name, op in _OPS.items() for made in _kernels(name, op)),
     kernel(
         "full@1",
         "dense",
@@ -109,7 +114,7 @@ KERNELS = (
         batch_invariant=True,
         preference=1,
         defaults=_DEFAULTS,
-        settings=_SETTINGS,
+        settings="nbx_triton.kernels.pointwise:SETTINGS",
         doc="One program stores the bits of the value, rounded when it was bound, in vectors of 16 bytes.",
     ),
     kernel(
