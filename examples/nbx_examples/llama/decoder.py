@@ -48,8 +48,7 @@ class Decoder:
         position = self._place(np.broadcast_to(np.arange(count, dtype=np.int32), ids.shape).copy())
         slot = self._place(self.cache.slots(count))
         for index, layer in enumerate(self.weights.layers):
-            q, k, v = self._heads(self._norm(x), layer, count)
-            q, k = self._rotated(q, position), self._rotated(k, position)
+            q, k, v = self._heads(self._norm(x), layer, position)
             for new, pool in ((k, self.cache.keys[index]), (v, self.cache.values[index])):
                 nbx.ops.paged_kv_append(self._rows(new), slot, pool)
             attended = nbx.ops.scaled_dot_product_attention(q, k, v, causal=True)
@@ -65,8 +64,7 @@ class Decoder:
         position = lens.reshape((self.batch, 1))
         attended = nbx.ops.add(lens, 1)
         for index, layer in enumerate(self.weights.layers):
-            q, k, v = self._heads(self._norm(x), layer, 1)
-            q, k = self._rotated(q, position), self._rotated(k, position)
+            q, k, v = self._heads(self._norm(x), layer, position)
             keys, values = self.cache.keys[index], self.cache.values[index]
             nbx.ops.paged_kv_append_step(k[:, :, 0], v[:, :, 0], keys, values, self.cache.table, lens)
             mixed = nbx.ops.paged_decode_attention(
@@ -84,16 +82,17 @@ class Decoder:
         normed = self._norm(x)
         return nbx.ops.add(x, layer.down(nbx.ops.multiply(layer.gate(normed, silu=True), layer.up(normed))))
 
-    def _heads(self, x: nbx.Tensor, layer: Layer, tokens: int) -> tuple[nbx.Tensor, nbx.Tensor, nbx.Tensor]:
-        """[batch * tokens, hidden] to queries, keys and values [batch, heads, tokens, head]: views of one product."""
-        config = self.config
-        heads = layer.qkv(x).reshape((self.batch, tokens, config.heads + 2 * config.kv_heads, config.head))
-        by_head = nbx.ops.permute_dims(heads, axes=(0, 2, 1, 3))
-        first, second = config.heads, config.heads + config.kv_heads
-        return by_head[:, :first], by_head[:, first:second], by_head[:, second:]
+    def _heads(self, x: nbx.Tensor, layer: Layer, position: nbx.Tensor) -> tuple[nbx.Tensor, nbx.Tensor, nbx.Tensor]:
+        """[batch * tokens, hidden] to queries, keys and values [batch, heads, tokens, head]: views of one product.
 
-    def _rotated(self, x: nbx.Tensor, position: nbx.Tensor) -> nbx.Tensor:
-        return nbx.ops.rotary_embedding(x, position, self.cos, self.sin)
+        Queries and keys at ``position`` [batch, tokens] are rotated together, as heads of one tensor.
+        """
+        config = self.config
+        first, second = config.heads, config.heads + config.kv_heads
+        heads = layer.qkv(x).reshape((*position.shape, config.heads + 2 * config.kv_heads, config.head))
+        by_head = nbx.ops.permute_dims(heads, axes=(0, 2, 1, 3))
+        rotated = nbx.ops.rotary_embedding(by_head[:, :second], position, self.cos, self.sin)
+        return rotated[:, :first], rotated[:, first:], by_head[:, second:]
 
     def _rows(self, x: nbx.Tensor) -> nbx.Tensor:
         """[batch, heads, tokens, head] to [batch * tokens, heads, head], as the cache takes them."""
