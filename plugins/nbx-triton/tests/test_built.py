@@ -148,7 +148,7 @@ def test_kernels_for_sm_80_build_too() -> None:
     ops = {op.id: op for op in contracts.ALL}
     kernels = {kernel.id: kernel for kernel in KERNELS}
     for name, binder, texts in (
-        ("matmul/tiles", product.bind_matmul, ["float16[1000, 1024]", "float16[1024, 1000]"]),
+        ("matmul/tiles", product.bind, ["float16[1000, 1024]", "float16[1024, 1000]"]),
         ("scaled_dot_product_attention/online", attention.bind, [*["float16[2, 2, 1000, 128]"] * 3, None]),
     ):
         kernel = kernels[f"nbx-triton/{name}"]

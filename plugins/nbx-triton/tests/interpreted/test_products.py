@@ -1,0 +1,73 @@
+"""matmul and linear of operands in whole pieces: large tiles, and a few rows by a large matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+HALVES = ["float16", "bfloat16"]
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("layouts", ["deep-deep", "deep-across", "across-deep", "across-across"])
+@pytest.mark.parametrize("kernel", ["blocks", "streamed"])
+def test_each_way_to_lie(check: Callable, normal: Callable, kernel: str, layouts: str, dtype: str) -> None:
+    # Neither rows, columns nor depth fill a tile; the depth has a full step and an odd one.
+    left, right = layouts.split("-")
+    x1 = normal(dtype, 40, 136) if left == "deep" else normal(dtype, 136, 40).T
+    x2 = normal(dtype, 136, 72) if right == "across" else normal(dtype, 72, 136).T
+    check(f"nbx-triton/matmul/{kernel}", x1, x2)
+
+
+@pytest.mark.parametrize("kernel", ["blocks", "streamed"])
+def test_extents_along_which_nothing_lies_may_be_odd(check: Callable, normal: Callable, kernel: str) -> None:
+    check(f"nbx-triton/matmul/{kernel}", normal("float16", 17, 24), normal("float16", 65, 24).T)
+    check(f"nbx-triton/matmul/{kernel}", normal("float16", 9, 24).T, normal("float16", 9, 264))
+
+
+def test_views_a_pitch_apart(check: Callable, normal: Callable) -> None:
+    check("nbx-triton/matmul/blocks", normal("float16", 33, 40)[::2, :16], normal("float16", 16, 600)[:, 8:528])
+    check("nbx-triton/matmul/streamed", normal("float16", 33, 40)[::2, :16], normal("float16", 16, 600)[:, 8:528])
+    check("nbx-triton/matmul/blocks", np.broadcast_to(normal("float16", 1, 24), (17, 24)), normal("float16", 24, 8))
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [((3, 17, 24), (3, 24, 8)), ((2, 1, 17, 24), (3, 24, 8)), ((17, 24), (3, 24, 8)), ((3, 17, 24), (24, 8))],
+    ids=str,
+)
+def test_batches(check: Callable, normal: Callable, left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    check("nbx-triton/matmul/blocks", normal("bfloat16", *left), normal("bfloat16", *right))
+
+
+def test_heads(check: Callable, normal: Callable) -> None:
+    q, k = normal("float16", 2, 17, 3, 24), normal("float16", 2, 19, 3, 24)
+    check("nbx-triton/matmul/blocks", q.transpose(0, 2, 1, 3), k.transpose(0, 2, 3, 1))
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("activation", [None, "relu", "gelu", "gelu_tanh", "silu"])
+@pytest.mark.parametrize("kernel", ["blocks", "streamed"])
+def test_linear(check: Callable, normal: Callable, kernel: str, activation: str | None, dtype: str) -> None:
+    x, w, bias = normal(dtype, 3, 7, 24), normal(dtype, 65, 24), normal(dtype, 130)[::2]
+    check(f"nbx-triton/linear/{kernel}", x, w, bias, activation=activation)
+    check(f"nbx-triton/linear/{kernel}", x[0].repeat(3, axis=0), w[::-1], None, activation=activation)
+
+
+@pytest.mark.parametrize("activation", [None, "silu"])
+def test_a_shared_depth(check: Callable, normal: Callable, activation: str | None) -> None:
+    # 10 steps are shared by 3 programs, the last of which has 2 steps, one of them odd.
+    x, w, bias = normal("float16", 17, 616), normal("float16", 72, 616), normal("float16", 72)
+    check("nbx-triton/linear/streamed", x, w, bias, activation=activation)
+
+
+@pytest.mark.parametrize("kernel", ["blocks", "streamed"])
+def test_what_is_not_finite_spoils_its_own_rows(run: Callable, normal: Callable, kernel: str) -> None:
+    x1, x2 = normal("float16", 17, 72), np.abs(normal("float16", 72, 40)) + np.float16(0.5)
+    x1[3, 5], x1[16, 71] = np.inf, np.nan
+    (out,) = run(f"nbx-triton/matmul/{kernel}", x1, x2)
+    assert np.isposinf(out[3]).all()
+    assert np.isnan(out[16]).all()
+    assert np.isfinite(np.delete(out, [3, 16], axis=0)).all()
