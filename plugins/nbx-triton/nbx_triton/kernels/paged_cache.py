@@ -63,29 +63,30 @@ def append_step(
     number = program(WIDE)
     tiles = (heads + BLOCK_H - 1) // BLOCK_H
     batch = number // tiles
+    head = (number % tiles * BLOCK_H + tl.arange(0, BLOCK_H))[:, None]
+    d = tl.arange(0, BLOCK_D).to(number.dtype)[None, :]
+    e = tl.arange(0, BLOCK_DV).to(number.dtype)[None, :]
+    k_inside = (head < heads) & (d < width)
+    v_inside = (head < heads) & (e < v_width)
+
+    # What is to be written is under way while length and table say where to.
     length = tl.load(lens + batch * lens_stride).to(number.dtype)
+    key = tl.load(
+        k_new + batch * k_new_strides[0] + head * k_new_strides[1] + d * k_new_strides[2], mask=k_inside, other=0
+    )
+    value = tl.load(
+        v_new + batch * v_new_strides[0] + head * v_new_strides[1] + e * v_new_strides[2], mask=v_inside, other=0
+    )
     entry = tl.where(length < 0, reached, length // PAGE)
     page = tl.load(block_table + batch * table_strides[0] + entry * table_strides[1], mask=entry < reached, other=-1)
     kept = (page >= 0) & (page < pages)
     position = length % PAGE
-    head = (number % tiles * BLOCK_H + tl.arange(0, BLOCK_H))[:, None]
-    d = tl.arange(0, BLOCK_D).to(number.dtype)[None, :]
-    e = tl.arange(0, BLOCK_DV).to(number.dtype)[None, :]
     own = page.to(number.dtype)
 
-    inside = kept & (head < heads) & (d < width)
-    key = tl.load(
-        k_new + batch * k_new_strides[0] + head * k_new_strides[1] + d * k_new_strides[2], mask=inside, other=0
-    )
     target = k_pool + own * k_strides[0] + head * k_strides[1] + position * k_strides[2] + d * k_strides[3]
-    tl.store(target, stored(key, k_pool.dtype.element_ty, LIMIT), mask=inside)
-
-    inside = kept & (head < heads) & (e < v_width)
-    value = tl.load(
-        v_new + batch * v_new_strides[0] + head * v_new_strides[1] + e * v_new_strides[2], mask=inside, other=0
-    )
+    tl.store(target, stored(key, k_pool.dtype.element_ty, LIMIT), mask=k_inside & kept)
     target = v_pool + own * v_strides[0] + head * v_strides[1] + position * v_strides[2] + e * v_strides[3]
-    tl.store(target, stored(value, v_pool.dtype.element_ty, LIMIT), mask=inside)
+    tl.store(target, stored(value, v_pool.dtype.element_ty, LIMIT), mask=v_inside & kept)
 
 
 @triton.jit

@@ -19,7 +19,10 @@ from nbx_triton.launching import launch
 
 OPTIONS = Options(num_warps=4, num_stages=1, enable_fp_fusion=True)
 HEADS = 4
-_PAIRS = 1024
+_PAIRS = 512
+"""Most pairs of a head that a program turns."""
+_PROGRAMS = 512
+"""Tokens are shared out to so many programs before any turns several."""
 
 
 @triton.jit
@@ -61,34 +64,34 @@ def rotate(
     blocks = (heads + HEADS - 1) // HEADS
     number = program(WIDE)
     token = number // blocks * BLOCK_TOKENS + tl.arange(0, BLOCK_TOKENS)
+    head = (number % blocks * HEADS + tl.arange(0, HEADS))[None, :, None]
+    pair = tl.arange(0, BLOCK_PAIRS)[None, None, :].to(number.dtype)
     known = token < tokens
-    pair = tl.arange(0, BLOCK_PAIRS)[None, :].to(number.dtype)
     row = tl.load(position + locate(token, position_shape, position_strides), mask=known, other=0).to(number.dtype)
-    named = (known & (row >= 0) & (row < table_rows))[:, None] & (pair < pairs)
-    c = tl.load(cos + row[:, None] * cos_strides[0] + pair * cos_strides[1], mask=named, other=0)
-    s = tl.load(sin + row[:, None] * sin_strides[0] + pair * sin_strides[1], mask=named, other=0)
-    source = x + locate(token, shape, x_token_strides)[:, None]
-    target = out + locate(token, shape, out_token_strides)[:, None]
-    for h in tl.static_range(HEADS):
-        head = number % blocks * HEADS + h
-        here = known[:, None] & (head < heads)
-        if INTERLEAVED:
-            element = tl.arange(0, 2 * BLOCK_PAIRS)[None, :].to(number.dtype)
-            inside = here & (element < 2 * pairs)
-            both = tl.load(source + head * x_head + element * x_element, mask=inside, other=0)
-            first, second = tl.split(tl.reshape(both, (BLOCK_TOKENS, BLOCK_PAIRS, 2)))
-            a, b = turn(first, second, c, s)
-            y = tl.reshape(tl.join(a, b), (BLOCK_TOKENS, 2 * BLOCK_PAIRS)).to(out.dtype.element_ty)
-            tl.store(target + head * out_head + element * out_element, y, mask=inside)
-        else:
-            inside = here & (pair < pairs)
-            place = source + head * x_head + pair * x_element
-            first = tl.load(place, mask=inside, other=0)
-            second = tl.load(place + pairs * x_element, mask=inside, other=0)
-            a, b = turn(first, second, c, s)
-            place = target + head * out_head + pair * out_element
-            tl.store(place, a.to(out.dtype.element_ty), mask=inside)
-            tl.store(place + pairs * out_element, b.to(out.dtype.element_ty), mask=inside)
+    named = (known & (row >= 0) & (row < table_rows))[:, None, None] & (pair < pairs)
+    known = known[:, None, None] & (head < heads)
+    source = x + locate(token, shape, x_token_strides)[:, None, None] + head * x_head
+    target = out + locate(token, shape, out_token_strides)[:, None, None] + head * out_head
+    # Elements are under way before the tables, whose rows wait for positions.
+    if INTERLEAVED:
+        element = tl.arange(0, 2 * BLOCK_PAIRS)[None, None, :].to(number.dtype)
+        inside = known & (element < 2 * pairs)
+        both = tl.load(source + element * x_element, mask=inside, other=0)
+        first, second = tl.split(tl.reshape(both, (BLOCK_TOKENS, HEADS, BLOCK_PAIRS, 2)))
+    else:
+        inside = known & (pair < pairs)
+        first = tl.load(source + pair * x_element, mask=inside, other=0)
+        second = tl.load(source + (pairs + pair) * x_element, mask=inside, other=0)
+    row = row[:, None, None]
+    c = tl.load(cos + row * cos_strides[0] + pair * cos_strides[1], mask=named, other=0)
+    s = tl.load(sin + row * sin_strides[0] + pair * sin_strides[1], mask=named, other=0)
+    a, b = turn(first, second, c, s)
+    if INTERLEAVED:
+        y = tl.reshape(tl.join(a, b), (BLOCK_TOKENS, HEADS, 2 * BLOCK_PAIRS)).to(out.dtype.element_ty)
+        tl.store(target + element * out_element, y, mask=inside)
+    else:
+        tl.store(target + pair * out_element, a.to(out.dtype.element_ty), mask=inside)
+        tl.store(target + (pairs + pair) * out_element, b.to(out.dtype.element_ty), mask=inside)
 
 
 def bind(ctx: BindContext) -> Sequence[Launch]:
@@ -103,11 +106,13 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
     )
     position_shape, position_strides = collapse(position.shape, position.strides)
     block_pairs = triton.next_power_of_2(width // 2)
-    block_tokens = max(1, min(_PAIRS // block_pairs, triton.next_power_of_2(batch * length)))
+    blocks = triton.cdiv(heads, HEADS)
+    most = min(_PAIRS // block_pairs, triton.next_power_of_2(triton.cdiv(batch * length * blocks, _PROGRAMS)))
+    block_tokens = max(1, most)
     step = launch(
         ctx,
         rotate,
-        programs=triton.cdiv(batch * length, block_tokens) * triton.cdiv(heads, HEADS),
+        programs=triton.cdiv(batch * length, block_tokens) * blocks,
         arguments={
             "x": "x",
             "position": "position",

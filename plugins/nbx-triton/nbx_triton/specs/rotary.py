@@ -24,6 +24,6 @@ KERNELS = (
         ),
         batch_invariant=True,
         overlap="same",
-        doc="One program turns up to 1024 pairs of four heads: the tables' rows are read once for all four.",
+        doc="One program turns up to 512 pairs of four heads: the tables' rows are read once for all four.",
     ),
 )
