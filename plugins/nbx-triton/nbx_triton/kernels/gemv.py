@@ -24,7 +24,7 @@ from nbx_registry.launch import BindContext, Launch
 from nbx_registry.space import Space
 from nbx_registry.spec import TensorSpec
 from nbx_triton.compiler import THREADS_PER_WARP, Options
-from nbx_triton.kernels.product import activate
+from nbx_triton.kernels.products import activate
 from nbx_triton.kernels.strided import NARROW, collapse, locate, program, reach
 from nbx_triton.launching import Argument, launch
 
@@ -79,8 +79,7 @@ def finish(total, column, here, bias, bias_stride, out, out_column, ACTIVATION: 
     """Write ``activation(total + bias)``."""
     if bias is not None:
         total += tl.load(bias + column * bias_stride, mask=here, other=0).to(tl.float32)
-    if ACTIVATION != "none":
-        total = activate(total, ACTIVATION)
+    total = activate(total, ACTIVATION, out.dtype.element_ty)
     tl.store(out + column * out_column, total.to(out.dtype.element_ty), mask=here)
 
 
