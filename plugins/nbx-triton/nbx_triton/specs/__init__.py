@@ -4,7 +4,6 @@ from nbx_triton.specs.attention import KERNELS as _ATTENTION
 from nbx_triton.specs.convolution import KERNELS as _CONVOLUTION
 from nbx_triton.specs.fourier import KERNELS as _FOURIER
 from nbx_triton.specs.gemv import KERNELS as _GEMV
-from nbx_triton.specs.gemv import KERNELS as _GEMV
 from nbx_triton.specs.int4 import KERNELS as _INT4
 from nbx_triton.specs.layout import KERNELS as _LAYOUT
 from nbx_triton.specs.normalization import KERNELS as _NORMALIZATION
@@ -28,7 +27,6 @@ KERNELS = (
     *_NORMALIZATION,
     *_SORTING,
     *_PRODUCT,
-    *_GEMV,
     *_GEMV,
     *_CONVOLUTION,
     *_FOURIER,
