@@ -32,7 +32,7 @@ from nbx_triton.kernels.mathematics import normal_distribution
 from nbx_triton.kernels.walk import Operand, Request, consecutive, operand, tile, walk_dense, walk_strided
 from nbx_triton.launching import Pointer
 
-SETTINGS = Space(parameters={"vectors": (2, 4, 8), "warps": (4, 8)})
+SETTINGS = Space(parameters={"vectors": (1, 2, 4, 8), "warps": (4, 8)})
 """Of `dense`: vectors of 16 bytes a thread has of the widest operand, and warps of a program."""
 
 

@@ -1,13 +1,11 @@
 """pow: IEEE 754's, in float32 for the floating dtypes below it and rounded once; of integers by squaring, wrapping.
 
-Tensors are walked as `walk` says, by `dense` or `strided`. Both are bound by memory for exponents that are whole and
-small; a general exponent of 16-bit numbers takes about 40 instructions an element (H200: 160 us for 2^27 elements at
-80 % of its issue rate, where memory takes 126), one of float32 about 90.
-
-An exponent that is the same for all elements is looked at once, by a branch that all programs take alike: 1, 2, ... 8
-are repeated multiplication; `short_power` is for others that are small, of 16-bit numbers; `power` is for the rest and
-for exponents of each element. Products and sums are contracted where `tl.fma` says so alone: the interpreter and all
-devices find the same bits. Deterministic.
+Tensors are walked as `walk` says, by `dense` or `strided`. An exponent that is the same for all elements is looked at
+once, by a branch that all programs take alike: 1, 2, ... 8 are repeated multiplication; `tabled_power` is for others
+above 0 and below 2.5 of dense float16; `short_power` for those of 16-bit numbers that are small; `power` for the rest
+and for exponents of each element. An element takes about 18 instructions by the table, 40 by `short_power` and 90 by
+`power` in float32; the memory of an H200 leaves time for 28 of an element of 2 bytes. Products and sums are contracted
+where `tl.fma` says so alone: the interpreter and all devices find the same bits. Deterministic.
 """
 
 from __future__ import annotations
@@ -19,11 +17,11 @@ import triton.language as tl
 
 from nbx_registry.launch import BindContext, Launch
 from nbx_registry.space import Space
-from nbx_triton.kernels.exponents import power, product, short_power
-from nbx_triton.kernels.walk import Operand, Request, consecutive, operand, tile, walk_dense, walk_strided
+from nbx_triton.kernels.exponents import power, product, short_power, tabled_power
+from nbx_triton.kernels.walk import Operand, Request, consecutive, number, operand, tile, walk_dense, walk_strided
 from nbx_triton.launching import Pointer
 
-SETTINGS = Space(parameters={"vectors": (1, 2, 4), "warps": (4, 8)})
+SETTINGS = Space(parameters={"vectors": (1, 2, 4, 8), "warps": (4, 8)})
 """Of `dense`: vectors of 16 bytes a thread has of the widest operand, and warps of a program."""
 
 
@@ -46,21 +44,30 @@ def integer_power(x, e, wide: tl.constexpr, COMMON: tl.constexpr):
 
 
 @triton.jit
-def floating_power(x, e, SHORT: tl.constexpr, NARROW_RANGE: tl.constexpr, COMMON: tl.constexpr):
+def floating_power(WAY: tl.constexpr, x, e, SHORT: tl.constexpr, NARROW_RANGE: tl.constexpr):
     """Return x^e in the dtype of both, float32 or float64.
 
-    COMMON: e is one number. SHORT: x and e have at most 11 significant bits; NARROW_RANGE: as float16 has them.
+    WAY: of each element its own exponent ("each"), or one for all, with a branch for what it needs ("common"), or which
+    is known to need "product", "table", "short" or "power". SHORT: x and e have at most 11 significant bits;
+    NARROW_RANGE: as float16 has them.
     """
-    if COMMON:
-        whole = tl.floor(e) == e
-        if whole & (e >= 1.0) & (e <= 8.0):
+    if WAY == "product":
+        y = product(x, e)
+    elif WAY == "table":
+        y = tabled_power(x, e)
+    elif WAY == "short":
+        y = short_power(x, e, NARROW_RANGE)
+    elif WAY == "power":
+        y = power(x, e, not NARROW_RANGE)
+    elif WAY == "common":
+        if is_small_whole(e):
             y = product(x, e)
         else:
             if SHORT:
-                if whole | (tl.abs(e) > 2.0) | (e != e):
-                    y = power(x, e, not NARROW_RANGE)
-                else:
+                if is_short(e):
                     y = short_power(x, e, NARROW_RANGE)
+                else:
+                    y = power(x, e, not NARROW_RANGE)
             else:
                 y = power(x, e, True)
     else:
@@ -72,22 +79,40 @@ def floating_power(x, e, SHORT: tl.constexpr, NARROW_RANGE: tl.constexpr, COMMON
 
 
 @triton.jit
-def raised(COMMON: tl.constexpr, x, e, absent, result: tl.constexpr):  # noqa: ARG001 - what the walk hands over
+def is_small_whole(e):
+    """Whether a number is 1, 2, ... or 8."""
+    return (tl.floor(e) == e) & (e >= 1.0) & (e <= 8.0)
+
+
+@triton.jit
+def is_short(e):
+    """Whether a number is no integer, and at most 2 in magnitude."""
+    return (tl.floor(e) != e) & (tl.abs(e) <= 2.0)
+
+
+@triton.jit
+def is_tabled(e):
+    """Whether a number is one that `tabled_power` takes."""
+    return (tl.floor(e) != e) & (e > 0.0) & (e < 2.5)
+
+
+@triton.jit
+def raised(WAY: tl.constexpr, x, e, absent, result: tl.constexpr):  # noqa: ARG001 - what the walk hands over
     """Return x^e, in what an element of ``result`` is computed in; operands of any dtype that converts to it."""
     if result.is_floating():
         if result == tl.float64:
-            y = floating_power(x.to(tl.float64), e.to(tl.float64), False, False, COMMON)
+            y = floating_power(WAY, x.to(tl.float64), e.to(tl.float64), False, False)
         else:
             a = x.to(tl.float32)
             b = e.to(tl.float32)
-            y = floating_power(a, b, result.primitive_bitwidth < 32, result == tl.float16, COMMON)
+            y = floating_power(WAY, a, b, result.primitive_bitwidth < 32, result == tl.float16)
     else:
         if result.primitive_bitwidth == 64:
-            y = integer_power(x, e, result, COMMON)
+            y = integer_power(x, e, result, WAY == "common")
         elif result.is_int_unsigned():
-            y = integer_power(x, e, tl.uint32, COMMON)
+            y = integer_power(x, e, tl.uint32, WAY == "common")
         else:
-            y = integer_power(x, e, tl.int32, COMMON)
+            y = integer_power(x, e, tl.int32, WAY == "common")
     return y
 
 
@@ -112,9 +137,26 @@ def dense(
     VECTOR: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Raise consecutive elements. COMMON: the exponent is a number, or points to one."""
+    """Raise consecutive elements. COMMON: the exponent is a number, or points to one.
+
+    What needs many registers and what needs few loads apart: a branch behind common loads converts all of them first.
+    """
     given = (operands[0], exponent(operands[1], COMMON), None)
-    consecutive(raised, COMMON, given, out, count, EVEN, WIDE, VECTOR, BLOCK)
+    result: tl.constexpr = out.dtype.element_ty
+    if COMMON and result.is_floating() and result.primitive_bitwidth == 16:
+        e = number(given[1], result).to(tl.float32)
+        if is_small_whole(e):
+            consecutive(raised, "product", given, out, count, EVEN, WIDE, VECTOR, BLOCK)
+        else:
+            if result == tl.float16 and is_tabled(e):
+                consecutive(raised, "table", given, out, count, EVEN, WIDE, VECTOR, BLOCK)
+            else:
+                if is_short(e):
+                    consecutive(raised, "short", given, out, count, EVEN, WIDE, VECTOR, BLOCK)
+                else:
+                    consecutive(raised, "power", given, out, count, EVEN, WIDE, VECTOR, BLOCK)
+    else:
+        consecutive(raised, "common" if COMMON else "each", given, out, count, EVEN, WIDE, VECTOR, BLOCK)
 
 
 @triton.jit
@@ -137,7 +179,7 @@ def strided(
     given = (operands[0], exponent(operands[1], COMMON), None)
     tile(
         raised,
-        COMMON,
+        "common" if COMMON else "each",
         given,
         out,
         rows,

@@ -49,6 +49,18 @@ def test_numbers_of_16_bits_to_a_small_power(check: Callable, dtype: str) -> Non
         check("nbx-triton/pow/dense", x[kept], exponent)
 
 
+@pytest.mark.parametrize("exponent", [6e-8, 0.001, 0.3, 0.5, 0.999, 1.001, 1.5, 2.2, 2.499])
+def test_every_number_of_float16_to_a_tabled_power(check: Callable, exponent: float) -> None:
+    x = np.arange(0x7C01, dtype=np.uint16).view(np.float16)
+    x = np.concatenate([x[(x.astype(np.float64) ** exponent < 65520) | np.isinf(x)], -x, [np.float16(np.nan)]])
+    check("nbx-triton/pow/dense", x, exponent)
+
+
+def test_tabled_powers_past_the_largest_number_are_infinite(run: Callable) -> None:
+    (out,) = run("nbx-triton/pow/dense", np.array([65504, 800, 500], np.float16), 1.7)
+    assert np.isinf(out).tolist() == [True, True, False]
+
+
 @pytest.mark.parametrize("exponent", [1.99, -1.99])
 def test_powers_past_the_range_of_bfloat16_are_infinite_or_zero(run: Callable, exponent: float) -> None:
     sizes = np.array([3e38, 1e38, 2e-38, 1e-39, 9e-41])
