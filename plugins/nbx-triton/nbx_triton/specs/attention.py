@@ -8,27 +8,54 @@ from nbx_triton.specs.common import HALVES, kernel
 
 _SPLITS = splits_rule("T")
 
+SPLIT_PARTS = (
+    Workspace(name="partial_o", dtype="float32", shape=("B * Hq", _SPLITS, "Dv"), lifetime=(0, 1)),
+    Workspace(name="partial_m", dtype="float32", shape=("B * Hq", _SPLITS), lifetime=(0, 1)),
+    Workspace(name="partial_l", dtype="float32", shape=("B * Hq", _SPLITS), lifetime=(0, 1)),
+)
+"""What splits of the keys leave to be joined."""
+
+SPLIT_ATTENTION = {"keys": 64, "warps": 4}
+
+_KEY = (
+    "q.dtype",
+    "q.shape",
+    "q.strides",
+    "k.shape",
+    "k.strides",
+    "v.shape",
+    "v.strides",
+    "mask.given",
+    "mask.dtype",
+    "mask.shape",
+    "mask.strides",
+    "causal",
+    "scale",
+)
+
 KERNELS = (
     kernel(
         "scaled_dot_product_attention@1",
         "online",
         "attention:bind",
         when=(f"q.dtype in {HALVES}", "D <= 256", "Dv <= 256"),
-        key=(
-            "q.dtype",
-            "q.shape",
-            "q.strides",
-            "k.shape",
-            "k.strides",
-            "v.shape",
-            "v.strides",
-            "mask.given",
-            "mask.dtype",
-            "mask.shape",
-            "mask.strides",
-            "causal",
-        ),
+        key=_KEY,
         doc="One program attends a tile of queries of one head, keys in order, online softmax in float32.",
+    ),
+    kernel(
+        "scaled_dot_product_attention@1",
+        "short",
+        "attention:bind_short",
+        when=(
+            "q.dtype in (float16, bfloat16)",
+            "Tk <= 128",
+            "D <= 128",
+            "Dv <= 128",
+            "device.matrix_unit.m16n8k16",
+        ),
+        key=_KEY,
+        preference=1,
+        doc="One program attends a tile of queries of one head to all keys at once.",
     ),
     kernel(
         "decode_attention@1",
@@ -55,11 +82,9 @@ KERNELS = (
             "bias.strides",
             "q_dtype",
         ),
-        workspace=(
-            Workspace(name="partial_o", dtype="float32", shape=("B * Hq", _SPLITS, "Dv"), lifetime=(0, 1)),
-            Workspace(name="partial_m", dtype="float32", shape=("B * Hq", _SPLITS), lifetime=(0, 1)),
-            Workspace(name="partial_l", dtype="float32", shape=("B * Hq", _SPLITS), lifetime=(0, 1)),
-        ),
+        workspace=SPLIT_PARTS,
+        defaults=SPLIT_ATTENTION,
+        settings="nbx_triton.kernels.decode_attention:SETTINGS",
         batch_invariant=True,
         doc="One program attends a segment of keys for the query heads of a KV head; a second launch adds segments.",
     ),

@@ -83,10 +83,31 @@ def test_attention(
     k = normal(dtype, batch, keys, heads[1], widths[0]).transpose(0, 2, 1, 3)
     v = normal(dtype, batch, heads[1], keys, widths[1])
     check("nbx-triton/scaled_dot_product_attention/online", q, k, v, None, causal=causal)
+    if dtype != "float32" and max(widths) <= 128:
+        check("nbx-triton/scaled_dot_product_attention/short", q, k, v, None, causal=causal)
 
 
-@pytest.mark.parametrize("mask", ["bool", "row", "float", "leading", "all"])
-def test_masks(check: Callable, normal: Callable, rng: np.random.Generator, mask: str) -> None:
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_of_whole_blocks_and_cut_ones(check: Callable, normal: Callable, causal: bool) -> None:
+    q, k, v = normal("float16", 1, 4, 150, 32), normal("float16", 1, 2, 285, 32), normal("float16", 1, 2, 285, 32)
+    check("nbx-triton/scaled_dot_product_attention/online", q, k, v, None, causal=causal)
+    check("nbx-triton/scaled_dot_product_attention/online", k[:, :1], q[:, :1], q[:, 1:2], None, causal=causal)
+
+
+@pytest.mark.parametrize("scale", [0.0, -0.25, 2.0])
+@pytest.mark.parametrize("kernel", ["online", "short"])
+@pytest.mark.parametrize("mask", ["none", "bool", "float"])
+def test_scales(
+    check: Callable, normal: Callable, rng: np.random.Generator, kernel: str, scale: float, mask: str
+) -> None:
+    q, k, v = normal("float16", 1, 2, 20, 32), normal("float16", 1, 1, 70, 32), normal("float16", 1, 1, 70, 32)
+    rule = {"none": None, "bool": rng.random((20, 70)) > 0.5, "float": normal("float16", 20, 70)}[mask]
+    check(f"nbx-triton/scaled_dot_product_attention/{kernel}", q, k, v, rule, causal=True, scale=scale)
+
+
+@pytest.mark.parametrize("kernel", ["online", "short"])
+@pytest.mark.parametrize("mask", ["bool", "row", "float", "leading", "all", "lowest"])
+def test_masks(check: Callable, normal: Callable, rng: np.random.Generator, kernel: str, mask: str) -> None:
     q, k, v = normal("float16", 2, 2, 20, 32), normal("float16", 2, 1, 70, 32), normal("float16", 2, 1, 70, 32)
     rule = {
         "bool": lambda: rng.random((2, 1, 20, 70)) > 0.5,
@@ -95,8 +116,10 @@ def test_masks(check: Callable, normal: Callable, rng: np.random.Generator, mask
         # A first tile of keys with nothing to attend must not poison the rest.
         "leading": lambda: np.where(np.arange(70) < 65, -np.inf, 0).astype(np.float32),
         "all": lambda: np.zeros((20, 70), bool),
+        # What hides by being low hides nothing where there is nothing else.
+        "lowest": lambda: np.full((20, 70), -3.4028e38, np.float32),
     }[mask]()
-    check("nbx-triton/scaled_dot_product_attention/online", q, k, v, rule, scale=0.5)
+    check(f"nbx-triton/scaled_dot_product_attention/{kernel}", q, k, v, rule, scale=0.5)
 
 
 @pytest.mark.parametrize("dtype", HALVES)
