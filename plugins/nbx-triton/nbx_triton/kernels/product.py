@@ -14,9 +14,8 @@ import triton
 import triton.language as tl
 
 from nbx_registry.launch import BindContext, Launch
-from nbx_registry.spec import TensorSpec
 from nbx_triton.compiler import Options
-from nbx_triton.kernels.products import activate, product_of, tile_of
+from nbx_triton.kernels.products import Product, activate, product_of, tile_of
 from nbx_triton.kernels.strided import NARROW, locate, program
 from nbx_triton.launching import has_matrix_unit, launch
 
@@ -94,20 +93,23 @@ class _Tile(NamedTuple):
     stages: int
 
 
-def _tile(ctx: BindContext, x: TensorSpec, rows: int, columns: int, wide: bool) -> _Tile:
-    if x.dtype.bits == 64:
+def _tile(ctx: BindContext, product: Product, wide: bool) -> _Tile:
+    rows, columns, bits = product.rows, product.columns, product.a.spec.dtype.bits
+    if bits == 64:
         return _Tile(32, 32, 16, 4, 2)
-    if x.dtype.bits == 32:
-        return _Tile(16, 64, 32, 4, 2) if rows <= 16 else _Tile(64, 64, 16, 4, 2)
+    if bits == 32:
+        # Smooth activations in float32 take many registers.
+        warps = 4 if product.activation in ("none", "relu") else 8
+        return _Tile(16, 64, 32, 4, 2) if rows <= 16 else _Tile(64, 64, 16, warps, 2)
     if not has_matrix_unit(ctx):
         # Fused multiply-adds on registers: tiles larger than this take seconds to compile and spill.
         return _Tile(16, 64, 32, 4, 1) if rows <= 16 else _Tile(64, 64, 16, 4, 1)
     if rows <= 16:
         return _Tile(16, 64, 128, 4, 3)
     if rows <= 64 or columns <= 64:
-        return _Tile(64, 64, 64, 4, 3)
+        return _Tile(64, 64, 32, 4, 3)
     # Addresses in 64 bits take twice the registers.
-    return _Tile(128, 64 if wide else 128, 64, 8, 3)
+    return _Tile(128, 64 if wide else 128, 32, 8, 3)
 
 
 def bind(ctx: BindContext) -> Sequence[Launch]:
@@ -116,7 +118,7 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
         return ()
     o = product_of(ctx)
     wide = o.farthest(_SLACK) >= NARROW
-    tile = _tile(ctx, o.a.spec, o.rows, o.columns, wide)
+    tile = _tile(ctx, o, wide)
     step = launch(
         ctx,
         product,
