@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nbx_registry.contracts.decoding import splits_rule
-from nbx_registry.kernel import Workspace
+from nbx_triton.specs.attention import SPLIT_ATTENTION, SPLIT_PARTS
 from nbx_triton.specs.common import HALVES, kernel
 
 _SPLITS = splits_rule("T")
@@ -29,13 +29,9 @@ KERNELS = (
             _SPLITS,
             "q_dtype",
         ),
-        workspace=(
-            Workspace(name="partial_o", dtype="float32", shape=("B * Hq", _SPLITS, "Dv"), lifetime=(0, 1)),
-            Workspace(name="partial_m", dtype="float32", shape=("B * Hq", _SPLITS), lifetime=(0, 1)),
-            Workspace(name="partial_l", dtype="float32", shape=("B * Hq", _SPLITS), lifetime=(0, 1)),
-        ),
-        defaults={"keys": 64, "stages": 3},
-        settings="nbx_triton.kernels.paged_attention:ATTENTION",
+        workspace=SPLIT_PARTS,
+        defaults=SPLIT_ATTENTION,
+        settings="nbx_triton.kernels.paged_attention:SETTINGS",
         batch_invariant=True,
         doc="One program attends a split of a sequence's keys for the query heads of a KV head; a second launch joins.",
     ),

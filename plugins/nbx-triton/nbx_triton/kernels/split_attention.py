@@ -1,0 +1,344 @@
+"""Attention of one query a sequence in two launches: splits of the keys, then their joining.
+
+`attend_split` attends one split of one sequence's keys for the query heads of a KV head, so that keys and values are
+read once, and writes the unnormalised output, the maximum and the sum in float32, of an empty split 0, -inf and 0;
+`join_splits` joins the splits of a row. How many splits there are is settled on the host (`paged_decode_splits`), what
+each of them covers by the sequence's own length, on the device where that is known there alone: nobody looks at other
+sequences. No atomics; sums are in a fixed order. Deterministic.
+
+Products have keys for rows and heads for columns, of which the matrix unit takes 8 at the least: half the registers
+that 16 rows of heads would take. Keys and values are read once and leave the second-level cache first, where the
+partial results stay for the second launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import triton
+import triton.language as tl
+
+from nbx_registry.launch import BindContext, Launch, Scalar
+from nbx_registry.rounding import float_format
+from nbx_registry.space import Space
+from nbx_registry.spec import TensorSpec
+from nbx_triton.compiler import Options
+from nbx_triton.kernels.strided import NARROW, program, reach
+from nbx_triton.launching import Argument, has_matrix_unit, launch
+
+STEP = 128
+"""Splits cover multiples of so many keys; every number of keys that a program takes at a time divides it."""
+
+JOINED = 32
+"""Elements of a row that a program of the second launch writes: a row is joined by several."""
+
+MOST_LOADED = 8192
+"""Elements of keys and values that a warp has under way, in registers."""
+
+LOG2_E = 1.4426950408889634
+
+
+def space(k: str) -> Space:
+    """Return the settings of an op whose keys are operand ``k``: keys of a step, warps of a program."""
+    return Space(
+        parameters={"keys": (16, 32, 64, 128), "warps": (1, 2, 4, 8)},
+        exclude={
+            "registers": f"keys > 16 and keys * (D + Dv) > {MOST_LOADED} * warps",
+            "products without a matrix unit": f"bits({k}.dtype) > 16 and (keys > 32 or warps < 4)",
+        },
+    )
+
+
+@triton.jit
+def pages_of(entries, at, last, stride, pages, n, PAGE: tl.constexpr, BLOCK_N: tl.constexpr):
+    """Return the pages of keys at + n, -1 where there is none or the pool has none: one number where it is one page."""
+    if PAGE % BLOCK_N == 0:
+        page = tl.load(entries + at // PAGE * stride, mask=at < last, other=-1)
+    else:
+        page = tl.load(entries + (at + n) // PAGE * stride, mask=at + n < last, other=-1)
+    return tl.where(page < pages, page, -1)
+
+
+@triton.jit
+def attend_split(
+    q,
+    k,
+    v,
+    block_table,
+    seq_lens,
+    bias,
+    o,
+    m,
+    norms,
+    splits,
+    room,
+    pages,
+    kv_heads,
+    group,
+    width,
+    v_width,
+    scale,
+    q_strides,
+    k_strides,
+    v_strides,
+    table_strides,
+    lens_stride,
+    bias_stride,
+    ROUND: tl.constexpr,
+    LIMIT: tl.constexpr,
+    WIDE: tl.constexpr,
+    PAGE: tl.constexpr,
+    STEP: tl.constexpr,
+    BLOCK_G: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_DV: tl.constexpr,
+):
+    """Write ``o[row, split]``, ``m`` and ``norms`` of one split; an empty one gives 0, -inf and 0.
+
+    row is sequence * query heads + head. A sequence has ``room`` keys, or ``seq_lens`` of them where that is less.
+    Strides of q are of batch, head, element, those of k and v of batch, head, token, element; with a ``block_table`` of
+    page, head, position, element. ``scale`` includes log2(e), so maxima are exponents of 2. Keys are taken BLOCK_N at a
+    time: of one page where that divides PAGE, else each of its own page. ROUND takes q to the cache's dtype, clamping
+    finite values to LIMIT where that is above 0; without it, products of different dtypes are of float32.
+    """
+    number = program(WIDE)
+    tiles = (group + BLOCK_G - 1) // BLOCK_G
+    split = number % splits
+    tile = number // splits % tiles
+    kv_head = number // splits // tiles % kv_heads
+    batch = number // splits // tiles // kv_heads
+
+    length = room + number * 0
+    if seq_lens is not None:
+        length = tl.maximum(tl.minimum(tl.load(seq_lens + batch * lens_stride).to(number.dtype), length), 0)
+    # The last splits may be left nothing.
+    segment = ((length + splits - 1) // splits + STEP - 1) // STEP * STEP
+    first = split * segment
+    last = tl.minimum(first + segment, length)
+    steps = ((tl.maximum(last - first, 0) + BLOCK_N - 1) // BLOCK_N).to(tl.int32)
+
+    member = tile * BLOCK_G + tl.arange(0, BLOCK_G)
+    head = kv_head * group + member
+    d = tl.arange(0, BLOCK_D).to(number.dtype)
+    e = tl.arange(0, BLOCK_DV).to(number.dtype)
+    n = tl.arange(0, BLOCK_N).to(number.dtype)
+
+    place = q + batch * q_strides[0] + head[None, :] * q_strides[1] + d[:, None] * q_strides[2]
+    query = tl.load(place, mask=(member < group)[None, :] & (d < width)[:, None], other=0)
+    if ROUND:
+        wide = query.to(tl.float32)
+        if LIMIT > 0:
+            finite = tl.abs(wide) < float("inf")
+            wide = tl.where(finite & (wide > LIMIT), LIMIT, tl.where(finite & (wide < -LIMIT), -LIMIT, wide))
+        query = wide.to(k.dtype.element_ty)
+    k_head = k + kv_head * k_strides[1] + d[None, :] * k_strides[3]
+    v_head = v + kv_head * v_strides[1] + e[None, :] * v_strides[3]
+    if block_table is None:
+        k_head += batch * k_strides[0]
+        v_head += batch * v_strides[0]
+    else:
+        entries = block_table + batch * table_strides[0]
+        page = pages_of(entries, first, last, table_strides[1], pages, n, PAGE, BLOCK_N)
+
+    peak = tl.full((BLOCK_G,), float("-inf"), tl.float32)
+    norm = tl.zeros((BLOCK_G,), tl.float32)
+    total = tl.zeros((BLOCK_DV, BLOCK_G), tl.float32)
+    for step in range(steps):
+        at = first + step * BLOCK_N
+        if block_table is None:
+            known = at + n < last
+            k_row = (at + n) * k_strides[2]
+            v_row = (at + n) * v_strides[2]
+        else:
+            # A step ahead of the keys, which then need not wait for where they are.
+            coming = pages_of(entries, at + BLOCK_N, last, table_strides[1], pages, n, PAGE, BLOCK_N)
+            if PAGE % BLOCK_N == 0:
+                position = at % PAGE + n
+            else:
+                position = (at + n) % PAGE
+            known = (at + n < last) & (page >= 0)
+            own = page.to(number.dtype)
+            k_row = own * k_strides[0] + position * k_strides[2]
+            v_row = own * v_strides[0] + position * v_strides[2]
+            page = coming
+        # Both under way before either is waited for.
+        inside = known[:, None] & (d < width)[None, :]
+        key = tl.load(k_head + k_row[:, None], mask=inside, other=0, eviction_policy="evict_first")
+        inside = known[:, None] & (e < v_width)[None, :]
+        value = tl.load(v_head + v_row[:, None], mask=inside, other=0, eviction_policy="evict_first")
+        if query.dtype == key.dtype:
+            score = tl.dot(key, query, input_precision="ieee")
+        else:
+            score = tl.dot(key.to(tl.float32), query.to(tl.float32), input_precision="ieee")
+        score *= scale
+        if bias is not None:
+            added = tl.load(bias + (at + n) * bias_stride, mask=known, other=0).to(tl.float32)
+            score += added[:, None] * 1.4426950408889634
+        score = tl.where(known[:, None], score, float("-inf"))
+        new = tl.maximum(peak, tl.max(score, axis=0))
+        # While there is nothing but -inf, any finite number in its place leaves the sums at 0.
+        anchor = tl.where(new == float("-inf"), 0.0, new)
+        p = tl.exp2(score - anchor[None, :])
+        shrink = tl.exp2(peak - anchor)
+        norm = norm * shrink + tl.sum(p, axis=0)
+        # Matrix units take both operands in one dtype; the contract allows for what p loses.
+        total = tl.dot(tl.trans(value), p.to(value.dtype), total * shrink[None, :], input_precision="ieee")
+        peak = new
+    # Maxima pass over NaN: a row of nothing else would look like one with nothing to attend.
+    peak = tl.where(norm != norm, norm, peak)
+    row = (batch * kv_heads * group + head) * splits + split
+    tl.store(m + row, peak, mask=member < group)
+    tl.store(norms + row, norm, mask=member < group)
+    inside = (member < group)[None, :] & (e < v_width)[:, None]
+    tl.store(o + row[None, :] * v_width + e[:, None], total, mask=inside)
+
+
+@triton.jit
+def join_splits(
+    o,
+    m,
+    norms,
+    out,
+    splits,
+    heads,
+    width,
+    out_strides,
+    WIDE: tl.constexpr,
+    BLOCK_S: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Write BLOCK elements of one row of the output: all of its splits are read at once, and added as a tree."""
+    number = program(WIDE)
+    blocks = (width + BLOCK - 1) // BLOCK
+    row = number // blocks
+    split = tl.arange(0, BLOCK_S).to(row.dtype)
+    e = number % blocks * BLOCK + tl.arange(0, BLOCK)
+    place = row * splits + split
+    own = tl.load(
+        o + place[:, None] * width + e[None, :], mask=(split < splits)[:, None] & (e < width)[None, :], other=0
+    )
+    peaks = tl.load(m + place, mask=split < splits, other=float("-inf"))
+    parts = tl.load(norms + place, mask=split < splits, other=0)
+    peak = tl.max(peaks, axis=0)
+    weights = tl.exp2(peaks - tl.where(peak == float("-inf"), 0.0, peak))
+    norm = tl.sum(weights * parts, axis=0)
+    total = tl.sum(weights[:, None] * own, axis=0)
+    result = tl.where(norm == 0.0, 0.0, tl.div_rn(total, tl.zeros_like(total) + tl.where(norm == 0.0, 1.0, norm)))
+    target = out + row // heads * out_strides[0] + row % heads * out_strides[1] + e * out_strides[2]
+    tl.store(target, result.to(out.dtype.element_ty), mask=e < width)
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """Where a launch finds the keys of a sequence.
+
+    Attributes
+    ----------
+    k, v : TensorSpec
+        Of [batch, heads, tokens, width], or of pages in the place of a batch.
+    arguments : mapping
+        ``k``, ``v``, ``block_table``, ``seq_lens`` and ``bias`` with what belongs to them.
+    room : int
+        Keys that a sequence has at the most.
+    page_tokens : int
+    reach : int
+        The largest offset in what comes beside k and v.
+    """
+
+    k: TensorSpec
+    v: TensorSpec
+    arguments: Mapping[str, Argument]
+    room: int
+    page_tokens: int = 1
+    reach: int = 0
+
+
+def attend_and_join(ctx: BindContext, cache: Cache, splits: int) -> Sequence[Launch]:
+    """Return both launches for the query ``q`` and the output ``out``, with the workspace of `WORKSPACE`."""
+    q, (out,) = ctx.signature.tensor("q"), ctx.signature.outputs
+    k, v = cache.k, cache.v
+    batch, heads, width = q.shape
+    kv_heads, v_width = v.shape[1], v.shape[3]
+    group = heads // kv_heads
+    rounds_q = ctx.signature.attributes["q_dtype"] is not None and q.dtype is not k.dtype
+    on_matrix_unit = k.dtype.bits == 16 and (q.dtype is k.dtype or rounds_q) and has_matrix_unit(ctx)
+    block_d = max(16, triton.next_power_of_2(width))
+    block_dv = max(16, triton.next_power_of_2(v_width))
+    if on_matrix_unit:
+        # The unit takes 8 columns at the least.
+        block_g = min(max(8, triton.next_power_of_2(group)), 32)
+    else:
+        # In registers more than 8 of float32 do not fit.
+        block_g = min(8, triton.next_power_of_2(group))
+    keys, warps = _step(ctx, cache, block_d + block_dv, block_g, on_matrix_unit)
+    scale = ctx.signature.attributes["scale"]
+    # The slack covers padded members of a group, whose offsets are computed and masked off.
+    wide = (
+        2 * max(cache.reach, *(reach(x.shape, x.strides) for x in (q, k, v, out))) >= NARROW
+        or batch * heads * splits * v_width >= NARROW // 2
+        or cache.room >= NARROW // 2
+    )
+    partial: dict[str, Argument] = {"o": "partial_o", "m": "partial_m", "norms": "partial_l", "splits": splits}
+    attend = launch(
+        ctx,
+        attend_split,
+        programs=batch * kv_heads * triton.cdiv(group, block_g) * splits,
+        arguments={
+            **cache.arguments,
+            **partial,
+            "q": "q",
+            "room": cache.room,
+            "kv_heads": kv_heads,
+            "group": group,
+            "width": width,
+            "v_width": v_width,
+            "scale": Scalar((max(width, 1) ** -0.5 if scale is None else scale) * LOG2_E, "float32"),
+            "q_strides": q.strides,
+            "k_strides": k.strides,
+            "v_strides": v.strides,
+        },
+        constants={
+            "ROUND": rounds_q,
+            "LIMIT": float_format(k.dtype).largest if rounds_q and k.dtype.name == "float16" else 0.0,
+            "WIDE": wide,
+            "PAGE": cache.page_tokens,
+            "STEP": STEP,
+            "BLOCK_G": block_g,
+            "BLOCK_N": keys,
+            "BLOCK_D": block_d,
+            "BLOCK_DV": block_dv,
+        },
+        options=Options(num_warps=warps, num_stages=1, enable_fp_fusion=True),
+    )
+    block = min(JOINED, triton.next_power_of_2(v_width))
+    join = launch(
+        ctx,
+        join_splits,
+        programs=batch * heads * triton.cdiv(v_width, block),
+        arguments={**partial, "out": "out", "heads": heads, "width": v_width, "out_strides": out.strides},
+        constants={"WIDE": wide, "BLOCK_S": triton.next_power_of_2(splits), "BLOCK": block},
+        options=Options(num_warps=4, num_stages=1, enable_fp_fusion=True),
+    )
+    return (attend, join)
+
+
+def _step(ctx: BindContext, cache: Cache, width: int, block_g: int, on_matrix_unit: bool) -> tuple[int, int]:
+    """Return how many keys a step takes and how many warps a program has: as set, or what registers have room for.
+
+    ``width`` is that of a key and a value.
+    """
+    keys, warps = ctx.settings["keys"], ctx.settings["warps"]
+    if not on_matrix_unit:
+        return min(keys, 32), max(warps, 4 if width <= 256 else 8)
+    most = MOST_LOADED
+    if width * block_g > 2048:
+        # The query takes its share.
+        most, warps = most // 2, max(warps, 2)
+    if any(x.strides[3] != 1 or x.strides[2] % 8 for x in (cache.k, cache.v)):
+        # Rows that are not loaded 16 bytes at a time take many addresses.
+        most, warps = most // 4, max(warps, 2)
+    while keys > 16 and keys * width > most * warps:
+        keys //= 2
+    return keys, warps
