@@ -1,8 +1,9 @@
-"""layer_norm of dense rows, of up to 32 bits a number.
+"""layer_norm: rows to mean 0 and variance 1.
 
 `short` normalises ``BLOCK_ROWS`` rows that fit a block, each read once: about 17 operations an element, where the
-memory leaves time for 28 of 16 bits. The mean is corrected by that of what is left: nothing is lost to one that is
-large beside the deviations.
+memory leaves time for 28 of 16 bits. `long` goes through them twice, the second time from their end, so that what was
+read last is met in registers and in the cache; means and squared deviations are merged tile by tile (see `variance`).
+The mean is corrected by that of what is left: nothing is lost to one that is large beside the deviations.
 
 Few long rows are given to several programs each. `measure` of `group_norm` writes mean and squared deviations of each
 piece of a row, as if it were a group of one channel; `normalise_rows` merges those of a row and writes a piece, which
@@ -21,10 +22,19 @@ import triton.language as tl
 
 from nbx_registry.launch import BindContext, Launch, Scalar
 from nbx_triton.kernels.group_norm import measure
-from nbx_triton.kernels.normalization import affine, affine_arguments, reciprocal_root
-from nbx_triton.kernels.pieces import PIECE, block, block_of_rows, cut, options, piece_of_row
-from nbx_triton.kernels.strided import NARROW
-from nbx_triton.kernels.variance import MAX_PIECES, merge_pieces
+from nbx_triton.kernels.normalization import affine, affine_arguments, compute, quotient, reciprocal_root, zeros
+from nbx_triton.kernels.pieces import (
+    PIECE,
+    block_of_rows,
+    cut,
+    launch_rows,
+    options,
+    piece_of_row,
+    rows_along,
+    tiles_of_rows,
+)
+from nbx_triton.kernels.strided import NARROW, locate
+from nbx_triton.kernels.variance import MAX_PIECES, merge, merge_pieces
 from nbx_triton.launching import Argument, launch
 
 
@@ -38,21 +48,84 @@ def short(
     length,
     share,
     eps,
+    row_shape,
+    row_strides,
+    out_strides,
+    stride,
     weight_stride,
     bias_stride,
+    out_stride,
     WIDE: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
     BLOCK_COLUMNS: tl.constexpr,
 ):
     """Write ``BLOCK_ROWS`` whole rows of ``length``; ``share`` is 1 / length."""
     row, column, inside = block_of_rows(rows, length, WIDE, BLOCK_ROWS, BLOCK_COLUMNS)
-    place = (row * length)[:, None] + column
-    a = tl.load(x + place, mask=inside, other=0).to(tl.float32)
+    source = x + locate(row, row_shape, row_strides)[:, None]
+    a = compute(tl.load(source + column * stride, mask=inside, other=0))
     centred = tl.where(inside, a - (tl.sum(a, axis=1) * share)[:, None], 0.0)
     centred = tl.where(inside, centred - (tl.sum(centred, axis=1) * share)[:, None], 0.0)
     scale = reciprocal_root(tl.sum(centred * centred, axis=1) * share + eps)
     y = affine(centred * scale[:, None], weight, bias, column, column < length, weight_stride, bias_stride)
-    tl.store(out + place, y.to(out.dtype.element_ty), mask=inside)
+    target = out + locate(row, row_shape, out_strides)[:, None]
+    tl.store(target + column * out_stride, y.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def long(
+    x,
+    weight,
+    bias,
+    out,
+    rows,
+    length,
+    share,
+    eps,
+    row_shape,
+    row_strides,
+    out_strides,
+    stride,
+    weight_stride,
+    bias_stride,
+    out_stride,
+    WIDE: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    TILES: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    """Write ``BLOCK_ROWS`` rows, ``TILES`` by ``LANES`` elements of each at a time."""
+    row, here, column, whole = tiles_of_rows(rows, length, WIDE, BLOCK_ROWS, TILES, LANES)
+    source = x + locate(row, row_shape, row_strides)[:, None, None]
+    target = out + locate(row, row_shape, out_strides)[:, None, None]
+    mean = zeros(x.dtype.element_ty, BLOCK_ROWS, LANES)
+    m2 = mean
+    count = zeros(x.dtype.element_ty, 1, 1)
+    each = count + TILES
+    for at in range(0, whole, TILES * LANES):
+        a = compute(tl.load(source + (at + column) * stride, mask=here, other=0))
+        own = tl.sum(a, axis=1) * (1.0 / TILES)
+        apart = a - own[:, None, :]
+        count, mean, m2 = merge(count, mean, m2, each, own, tl.sum(apart * apart, axis=1))
+    inside = here & (whole + column < length)
+    a = compute(tl.load(source + (whole + column) * stride, mask=inside, other=0))
+    known = tl.sum(inside.to(mean.dtype), axis=1)
+    # Lanes past the row's end count for nothing, and are divided by 1.
+    own = quotient(tl.sum(a, axis=1), tl.maximum(known, 1.0))
+    apart = tl.where(inside, a - own[:, None, :], 0.0)
+    count, mean, m2 = merge(count, mean, m2, known, own, tl.sum(apart * apart, axis=1))
+    centre = (tl.sum(count * mean, axis=1) * share)[:, None]
+    rest = (tl.sum(count * (mean - centre), axis=1) * share)[:, None]
+    apart = mean - centre - rest
+    scale = reciprocal_root(tl.sum(m2 + count * (apart * apart), axis=1) * share + eps)[:, None, None]
+    centre, rest = centre[:, :, None], rest[:, :, None]
+    y = (a - centre - rest) * scale
+    y = affine(y, weight, bias, whole + column, whole + column < length, weight_stride, bias_stride)
+    tl.store(target + (whole + column) * out_stride, y.to(out.dtype.element_ty), mask=inside)
+    for turn in range(0, whole, TILES * LANES):
+        place = whole - TILES * LANES - turn + column
+        z = (compute(tl.load(source + place * stride, mask=here, other=0)) - centre - rest) * scale
+        z = affine(z, weight, bias, place, None, weight_stride, bias_stride)
+        tl.store(target + place * out_stride, z.to(out.dtype.element_ty), mask=here)
 
 
 @triton.jit
@@ -89,41 +162,19 @@ def normalise_rows(
 
 def _scaling(ctx: BindContext) -> dict[str, Argument]:
     """Return what the scale of a row depends on beside its elements, weight and bias."""
-    _, weight, bias = ctx.signature.tensors
-    return {
-        "eps": Scalar(ctx.signature.attributes["eps"], "float32"),
-        **affine_arguments(weight=weight, bias=bias),
-    }
+    x, weight, bias = ctx.signature.operands
+    number = "float64" if x.dtype.bits == 64 else "float32"
+    return {"eps": Scalar(ctx.signature.attributes["eps"], number), **affine_arguments(weight=weight, bias=bias)}
 
 
-def bind_short(ctx: BindContext) -> Sequence[Launch]:
-    """Bind ``layer_norm`` of dense rows that fit a block."""
-    x, _, _ = ctx.signature.tensors
+def bind(ctx: BindContext) -> Sequence[Launch]:
+    """Bind ``layer_norm`` with one program for one row or several."""
+    x, _, _ = ctx.signature.operands
     (out,) = ctx.signature.outputs
     if out.size == 0:
         return ()
-    length, rows = x.shape[-1], prod(x.shape[:-1])
-    block_rows, columns, warps = block(length)
-    step = launch(
-        ctx,
-        short,
-        programs=triton.cdiv(rows, block_rows),
-        arguments={
-            **_scaling(ctx),
-            "x": "x",
-            "out": "out",
-            "rows": rows,
-            "length": length,
-            "share": Scalar(1 / length, "float32"),
-        },
-        constants={
-            "WIDE": x.size + block_rows * columns >= NARROW,
-            "BLOCK_ROWS": block_rows,
-            "BLOCK_COLUMNS": columns,
-        },
-        options=options(warps),
-    )
-    return (step,)
+    share = Scalar(1 / x.shape[-1], "float64" if x.dtype.bits == 64 else "float32")
+    return (launch_rows(ctx, rows_along(x.rank - 1, x, out), short, long, {**_scaling(ctx), "share": share}),)
 
 
 def bind_split(ctx: BindContext) -> Sequence[Launch]:

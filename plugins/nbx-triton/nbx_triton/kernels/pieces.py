@@ -1,8 +1,9 @@
 """Rows by the block and by the piece: several short ones are one program's, a long one is several programs'.
 
-A program has 4096 elements of whole rows, or one row, in registers: `launch_blocks`. Where rows are long and few,
-`launch_pieces` cuts each into pieces, in two launches: the first writes what each piece comes to, every program of the
-second merges what those of its row came to, in a fixed tree, and writes a piece.
+A program has 4096 elements of whole rows, or one row, in registers, or goes through longer rows twice, some tiles of
+them at a time: `launch_rows`. Where rows are long and few, `launch_pieces` cuts each into pieces, in two launches: the
+first writes what each piece comes to, every program of the second merges what those of its row came to, in a fixed
+tree, and writes a piece.
 
 Blocks and pieces follow from a row's length and stride alone: its bits do not depend on the number of rows.
 """
@@ -17,7 +18,7 @@ import triton.language as tl
 
 from nbx_registry.launch import BindContext, Launch
 from nbx_registry.spec import TensorSpec
-from nbx_triton.compiler import Options
+from nbx_triton.compiler import THREADS_PER_WARP, Options
 from nbx_triton.kernels.strided import NARROW, collapse, program, reach
 from nbx_triton.launching import Argument, launch
 
@@ -25,6 +26,10 @@ PIECE = 8192
 """Elements of a row that a program of several to a row has in registers at a time."""
 MAX_PIECES = 1024
 """Programs that a row is given to at the most; kernels' workspaces declare the same number."""
+LARGEST_ROW, LARGEST_ACROSS = 16384, 128
+"""Elements of a row that a block holds: of one that is dense, a fourth of them if they are of 64 bits; of any other."""
+TILES = 2
+"""Of a row that no block holds: vectors of 16 bytes that a thread has under way."""
 
 
 @triton.jit
@@ -33,6 +38,18 @@ def block_of_rows(rows, length, WIDE: tl.constexpr, BLOCK_ROWS: tl.constexpr, BL
     row = program(WIDE) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     column = tl.arange(0, BLOCK_COLUMNS)[None, :].to(row.dtype)
     return row, column, (row < rows)[:, None] & (column < length)
+
+
+@triton.jit
+def tiles_of_rows(rows, length, WIDE: tl.constexpr, BLOCK_ROWS: tl.constexpr, TILES: tl.constexpr, LANES: tl.constexpr):
+    """Return rows [BLOCK_ROWS], where they are some, columns [1, TILES, LANES], and how many columns whole tiles have.
+
+    At least one column is left of a row; those that are left fit the tiles once.
+    """
+    row = program(WIDE) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
+    column = tl.arange(0, TILES)[None, :, None] * LANES + tl.arange(0, LANES)[None, None, :]
+    whole = (length - 1) // (TILES * LANES) * (TILES * LANES)
+    return row, (row < rows)[:, None, None], column.to(row.dtype), whole
 
 
 @triton.jit
@@ -107,18 +124,33 @@ def options(warps: int) -> Options:
     return Options(num_warps=warps, num_stages=1, enable_fp_fusion=True)
 
 
-def launch_blocks(ctx: BindContext, rows: Rows, function: Any, scaling: Mapping[str, Argument]) -> Launch:
-    """Launch ``function`` with a program for each block of whole rows; ``scaling`` are arguments of its own."""
-    block_rows, block_columns, warps = block(rows.length, rows.stride)
+def launch_rows(ctx: BindContext, rows: Rows, short: Any, long: Any, scaling: Mapping[str, Argument]) -> Launch:
+    """Launch ``short`` with a program for each block of whole rows, or ``long`` where a block holds none.
+
+    ``scaling`` are arguments of their own.
+    """
+    itemsize = ctx.signature.operands[0].dtype.itemsize
+    largest = LARGEST_ACROSS if rows.stride != 1 else LARGEST_ROW if itemsize <= 4 else LARGEST_ROW // 4
+    if rows.length <= largest:
+        function, tiles = short, 1
+        block_rows, lanes, warps = block(rows.length, rows.stride)
+        warps *= max(1, itemsize // 4)
+    elif rows.stride == 1:
+        # Rows may be fewer than multiprocessors, each of which then has 32 warps' loads in flight, of 16 bytes a tile.
+        function, tiles, warps = long, TILES, 32
+        block_rows, lanes = 1, warps * THREADS_PER_WARP * 16 // itemsize
+    else:
+        function, tiles = long, 1
+        block_rows, lanes, warps = 32, 64, 4
     return launch(
         ctx,
         function,
         programs=triton.cdiv(rows.count, block_rows),
         arguments={**rows.read, **rows.write, **scaling, "rows": rows.count},
         constants={
-            "WIDE": rows.wide(block_rows * block_columns),
+            "WIDE": rows.wide(block_rows * tiles * lanes),
             "BLOCK_ROWS": block_rows,
-            "BLOCK_COLUMNS": block_columns,
+            **({"BLOCK_COLUMNS": lanes} if function is short else {"TILES": tiles, "LANES": lanes}),
         },
         options=options(warps),
     )

@@ -1,7 +1,7 @@
 """rms_norm: rows divided by their root mean square.
 
-`short` normalises ``BLOCK_ROWS`` rows that fit a block, each read once. `long` has one program a row, which it reads
-twice: the second time from its end, so that what the first pass read last is met in the cache. `add_squares` and
+`short` normalises ``BLOCK_ROWS`` rows that fit a block, each read once. `long` goes through them twice, the second time
+from their end, so that what was read last is met in registers and in the cache. `add_squares` and
 `scale_pieces` give a row to several programs, where rows are few: the first writes a sum of squares for each piece,
 the second adds those of the row in a fixed tree and scales the piece.
 
@@ -20,13 +20,16 @@ import triton.language as tl
 
 from nbx_registry.launch import BindContext, Launch, Scalar
 from nbx_triton.kernels.normalization import affine, affine_arguments, compute, reciprocal_root, zeros
-from nbx_triton.kernels.pieces import block_of_rows, launch_blocks, launch_pieces, options, piece_of_row, rows_along
-from nbx_triton.kernels.strided import locate, program
-from nbx_triton.launching import Argument, launch
-
-LARGEST_ROW = 16384
-"""Elements of a row that one program holds in registers."""
-_BLOCK = 16384
+from nbx_triton.kernels.pieces import (
+    block_of_rows,
+    launch_pieces,
+    launch_rows,
+    piece_of_row,
+    rows_along,
+    tiles_of_rows,
+)
+from nbx_triton.kernels.strided import locate
+from nbx_triton.launching import Argument
 
 
 @triton.jit
@@ -63,6 +66,7 @@ def long(
     x,
     weight,
     out,
+    rows,
     length,
     share,
     eps,
@@ -73,30 +77,29 @@ def long(
     weight_stride,
     out_stride,
     WIDE: tl.constexpr,
-    BLOCK: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    TILES: tl.constexpr,
+    LANES: tl.constexpr,
 ):
-    """Write one row, twice ``BLOCK`` elements at a time: the loads of both are on their way together."""
-    row = program(WIDE)
-    column = tl.arange(0, BLOCK)[None, :].to(row.dtype)
-    source = x + locate(row, row_shape, row_strides)
-    target = out + locate(row, row_shape, out_strides)
-    squares = zeros(x.dtype.element_ty, 1, BLOCK)
-    for at in range(0, length, 2 * BLOCK):
-        low = tl.load(source + (at + column) * stride, mask=at + column < length, other=0)
-        high = tl.load(source + (at + BLOCK + column) * stride, mask=at + BLOCK + column < length, other=0)
-        squares += compute(low) * compute(low)
-        squares += compute(high) * compute(high)
-    scale = reciprocal_root(tl.sum(squares, axis=1) * share + eps)[:, None]
-    pieces = (length + 2 * BLOCK - 1) // (2 * BLOCK)
-    for piece in range(pieces):
-        here = (pieces - 1 - piece) * (2 * BLOCK) + column
-        beside = here + BLOCK
-        low = tl.load(source + here * stride, mask=here < length, other=0)
-        high = tl.load(source + beside * stride, mask=beside < length, other=0)
-        y = affine(compute(low) * scale, weight, None, here, here < length, weight_stride, 0)
-        z = affine(compute(high) * scale, weight, None, beside, beside < length, weight_stride, 0)
-        tl.store(target + here * out_stride, y.to(out.dtype.element_ty), mask=here < length)
-        tl.store(target + beside * out_stride, z.to(out.dtype.element_ty), mask=beside < length)
+    """Write ``BLOCK_ROWS`` rows, ``TILES`` by ``LANES`` elements of each at a time."""
+    row, here, column, whole = tiles_of_rows(rows, length, WIDE, BLOCK_ROWS, TILES, LANES)
+    source = x + locate(row, row_shape, row_strides)[:, None, None]
+    target = out + locate(row, row_shape, out_strides)[:, None, None]
+    squares = zeros(x.dtype.element_ty, BLOCK_ROWS, LANES)
+    for at in range(0, whole, TILES * LANES):
+        a = compute(tl.load(source + (at + column) * stride, mask=here, other=0))
+        squares += tl.sum(a * a, axis=1)
+    inside = here & (whole + column < length)
+    a = compute(tl.load(source + (whole + column) * stride, mask=inside, other=0))
+    squares += tl.sum(a * a, axis=1)
+    scale = reciprocal_root(tl.sum(squares, axis=1) * share + eps)[:, None, None]
+    y = affine(a * scale, weight, None, whole + column, whole + column < length, weight_stride, 0)
+    tl.store(target + (whole + column) * out_stride, y.to(out.dtype.element_ty), mask=inside)
+    for turn in range(0, whole, TILES * LANES):
+        place = whole - TILES * LANES - turn + column
+        z = compute(tl.load(source + place * stride, mask=here, other=0)) * scale
+        z = affine(z, weight, None, place, None, weight_stride, 0)
+        tl.store(target + place * out_stride, z.to(out.dtype.element_ty), mask=here)
 
 
 @triton.jit
@@ -176,20 +179,7 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
     (out,) = ctx.signature.outputs
     if out.size == 0:
         return ()
-    rows = rows_along(x.rank - 1, x, out)
-    if rows.length <= LARGEST_ROW:
-        return (launch_blocks(ctx, rows, short, _scaling(ctx)),)
-    block = _BLOCK if x.dtype.bits <= 32 else _BLOCK // 2
-    step = launch(
-        ctx,
-        long,
-        programs=rows.count,
-        arguments={**rows.read, **rows.write, **_scaling(ctx)},
-        constants={"WIDE": rows.wide(2 * block), "BLOCK": block},
-        # Rows may be fewer than multiprocessors: 64 KB of loads in flight for each, of 16 bits.
-        options=options(32),
-    )
-    return (step,)
+    return (launch_rows(ctx, rows_along(x.rank - 1, x, out), short, long, _scaling(ctx)),)
 
 
 def bind_split(ctx: BindContext) -> Sequence[Launch]:

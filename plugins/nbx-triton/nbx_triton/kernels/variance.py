@@ -26,9 +26,9 @@ def spread(a, inside, count):
 
 @triton.jit
 def merge(count, mean, m2, own, own_mean, own_m2):
-    """Return count, mean and M2 of two parts together."""
+    """Return count, mean and M2 of two parts together; of none at all they are 0."""
     both = count + own
-    share = quotient(own, both)
+    share = quotient(own, tl.maximum(both, 1.0))
     apart = own_mean - mean
     return both, mean + apart * share, m2 + (own_m2 + apart * apart * count * share)
 

@@ -21,7 +21,16 @@ _GROUP_KEY = (
 )
 
 _LAYER_NORM_ROWS = (f"x.dtype in {HALVES}", "x.contiguous", "out.contiguous")
-_LAYER_NORM_KEY = ("x.dtype", "x.shape", "weight.given", "weight.strides", "bias.given", "bias.strides")
+_LAYER_NORM_KEY = (
+    "x.dtype",
+    "x.shape",
+    "x.strides",
+    "weight.given",
+    "weight.strides",
+    "bias.given",
+    "bias.strides",
+    "out.strides",
+)
 _SOFTMAX_KEY = ("x.dtype", "x.shape", "x.strides", "axis", "out.strides")
 _SOFTMAX_ROWS = (
     f"x.dtype in {HALVES}",
@@ -38,14 +47,13 @@ def _found(names: tuple[str, ...], rows: str, pieces: str) -> tuple[Workspace, .
 KERNELS = (
     kernel(
         "softmax@1",
-        "short",
-        "softmax:bind_short",
-        when=(*_SOFTMAX_ROWS, "L <= 16384"),
+        "rows",
+        "softmax:bind",
+        when=(f"x.dtype in {FLOATS}",),
         key=_SOFTMAX_KEY,
         batch_invariant=True,
         overlap="same",
-        preference=1,
-        doc="One program normalises up to 4096 elements of whole rows, or one row, read once.",
+        doc="One program normalises up to 4096 elements of whole rows, or one row: read once up to 16384 elements.",
     ),
     kernel(
         "softmax@1",
@@ -85,14 +93,13 @@ KERNELS = (
     ),
     kernel(
         "layer_norm@1",
-        "short",
-        "layer_norm:bind_short",
-        when=(*_LAYER_NORM_ROWS, "x.shape[-1] <= 16384"),
+        "rows",
+        "layer_norm:bind",
+        when=(f"x.dtype in {FLOATS}",),
         key=_LAYER_NORM_KEY,
         batch_invariant=True,
         overlap="same",
-        preference=1,
-        doc="One program normalises up to 4096 elements of whole rows, or one row, read once.",
+        doc="One program normalises up to 4096 elements of whole rows, or one row: read once up to 16384 elements.",
     ),
     kernel(
         "layer_norm@1",

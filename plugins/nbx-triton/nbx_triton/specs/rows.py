@@ -1,37 +1,20 @@
-"""Specs of kernels that treat tensors row by row: softmax, layer_norm, embedding, paged_kv_append, layouts."""
+"""Specs of kernels that treat tensors row by row: embedding, paged_kv_append, layouts."""
 
 from __future__ import annotations
 
-from nbx_triton.specs.common import FLOATS, HALVES, kernel
+from nbx_triton.specs.common import HALVES, kernel
 
 _ROW_KEY = ("x.dtype", "x.shape", "x.strides")
+
 KERNELS = (
-    kernel(
-        "softmax@1",
-        "rows",
-        "normalization:bind_softmax",
-        when=(f"x.dtype in {FLOATS}",),
-        key=(*_ROW_KEY, "axis"),
-        batch_invariant=True,
-        doc="One program normalises a block of rows: read once up to 16384 elements, else twice.",
-    ),
-    kernel(
-        "layer_norm@1",
-        "rows",
-        "normalization:bind_layer_norm",
-        when=(f"x.dtype in {FLOATS}",),
-        key=(*_ROW_KEY, "weight.given", "weight.strides", "bias.given", "bias.strides"),
-        batch_invariant=True,
-        doc="One program normalises a block of rows: read once up to 16384 elements, else three times.",
-    ),
     kernel(
         "embedding@1",
         "rows",
-        "rows:bind_embedding",
+        "take:bind_embedding",
         when=("bits(w.dtype) in (8, 16, 32, 64)",),
-        key=("w.dtype", "w.shape", "w.strides", "index.dtype", "index.shape", "index.strides"),
+        key=("w.dtype", "w.shape", "w.strides", "index.dtype", "index.shape", "index.strides", "out.strides"),
         batch_invariant=True,
-        doc="One program copies up to 1024 elements of a row; an index outside the table gives zeros.",
+        doc="One program copies about 4096 elements of the rows named; an index outside the table gives zeros.",
     ),
     kernel(
         "paged_kv_append@1",

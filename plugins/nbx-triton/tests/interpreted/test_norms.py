@@ -100,13 +100,13 @@ def test_layer_norm_of_pieces_of_several_blocks(
 def test_layer_norm_of_short_rows(check: Callable, normal: Callable, dtype: str, length: int) -> None:
     x = normal(dtype, 5, 13, length)
     x[1, 2, 0], x[3, 4, -1] = np.nan, np.inf
-    check("nbx-triton/layer_norm/short", x, normal(dtype, length), normal(dtype, 2 * length)[::2])
-    check("nbx-triton/layer_norm/short", x[0] + x.dtype.type(1000), None, None)
-    check("nbx-triton/layer_norm/short", np.full((3, length), 12345.678, x.dtype), None, None)
+    check("nbx-triton/layer_norm/rows", x, normal(dtype, length), normal(dtype, 2 * length)[::2])
+    check("nbx-triton/layer_norm/rows", x[0] + x.dtype.type(1000), None, None)
+    check("nbx-triton/layer_norm/rows", np.full((3, length), 12345.678, x.dtype), None, None)
 
 
 def test_a_row_normalised_alone_has_the_same_bits(run: Callable, normal: Callable) -> None:
     x, weight = normal("float32", 9, 129), normal("float32", 129)
-    (together,) = run("nbx-triton/layer_norm/short", x, weight, None)
-    alone = [run("nbx-triton/layer_norm/short", x[i : i + 1], weight, None)[0].tobytes() for i in range(9)]
+    (together,) = run("nbx-triton/layer_norm/rows", x, weight, None)
+    alone = [run("nbx-triton/layer_norm/rows", x[i : i + 1], weight, None)[0].tobytes() for i in range(9)]
     assert together.tobytes() == b"".join(alone)

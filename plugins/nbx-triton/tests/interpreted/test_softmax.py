@@ -1,4 +1,4 @@
-"""softmax of dense rows: short ones by the block, few long ones in pieces."""
+"""softmax: short rows by the block, longer ones in tiles, few long ones in pieces."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ HALVES = ["float16", "bfloat16", "float32"]
 
 @pytest.mark.parametrize(("dtype", "length"), [*((dtype, 129) for dtype in HALVES), ("float32", 1), ("float16", 5000)])
 def test_short_rows(check: Callable, normal: Callable, dtype: str, length: int) -> None:
-    check("nbx-triton/softmax/short", normal(dtype, 3, 63, length, scale=5.0)[:, ::21])
+    check("nbx-triton/softmax/rows", normal(dtype, 3, 63, length, scale=5.0)[:, ::21])
 
 
-@pytest.mark.parametrize(("variant", "length"), [("short", 33), ("split", 20001)])
+@pytest.mark.parametrize(("variant", "length"), [("rows", 33), ("rows", 20001), ("split", 20001)])
 def test_rows_without_weights_are_nan(check: Callable, normal: Callable, variant: str, length: int) -> None:
     x = normal("float32", 9, length, scale=30.0)
     x[1, 7], x[2, 7], x[3] = np.nan, np.inf, -np.inf
@@ -37,9 +37,9 @@ def test_pieces_of_several_blocks(check: Callable, normal: Callable, monkeypatch
 
 def test_a_rows_bits_do_not_depend_on_how_many_there_are(run: Callable, normal: Callable) -> None:
     x = normal("float32", 9, 129)
-    (together,) = run("nbx-triton/softmax/short", x)
-    assert together.tobytes() == b"".join(run("nbx-triton/softmax/short", x[i : i + 1])[0].tobytes() for i in range(9))
+    (together,) = run("nbx-triton/softmax/rows", x)
+    assert together.tobytes() == b"".join(run("nbx-triton/softmax/rows", x[i : i + 1])[0].tobytes() for i in range(9))
 
 
 def test_nothing(run: Callable) -> None:
-    assert run("nbx-triton/softmax/short", np.empty((0, 5), np.float32))[0].shape == (0, 5)
+    assert run("nbx-triton/softmax/rows", np.empty((0, 5), np.float32))[0].shape == (0, 5)
