@@ -1,17 +1,13 @@
 """rfft and irfft of lengths that are powers of two, from 16 to 16384: butterflies in registers.
 
-A program transforms rows of 64 real numbers a thread in all. With N = 8 M, ``x[M j + m]`` for j from 0 to 7 meet in one
-thread, which makes of them the sums over j for the residues k = 0 to 4 of a frequency modulo 8; those for 5 to 7 are
-conjugates of 3 to 1, since x is real. Residue by residue a complex transform of length M over m, twiddled, gives the
-frequencies k + 8 q. The inverse goes the same way back, and adds the residues up.
+With N = 2^(FIRST + REST), a thread holds ``x[2^REST j + r]`` for all j, and makes of them the frequencies k from 0 to half
+of 2^FIRST; the others are conjugates of these, since x is real. Twiddled, they are exchanged through shared memory; then
+another thread holds all r of one k, and a complex transform over r gives the frequencies k + 2^FIRST q. Where 2^REST
+numbers are more than a thread holds, that goes in two passes, with one more exchange between them. What there is at k
+half of 2^FIRST is real before it is twiddled: half of a transform's length is enough for it. The inverse goes the same
+way back.
 
-A complex transform goes in passes of radix 2, 4 or 8, decimating in frequency (J. W. Cooley and J. W. Tukey, "An
-Algorithm for the Machine Calculation of Complex Fourier Series", 1965): a thread holds the elements of a butterfly, and
-between passes they are exchanged once through shared memory. Twiddles are cosines and sines of an eighth of the circle,
-and up to three products of such.
-
-float32 [4096, 1024] and its frequencies are 33.6 MB, 8 us at the 4.25 TB/s of an H200; the butterflies are 0.13 GFLOP,
-and exchanges move 126 MB through shared memories that together do 29 TB/s.
+float32 [4096, 1024] and its frequencies are 33.6 MB, 8 us at the 4.25 TB/s of an H200.
 
 Fused multiply-adds are where they are written, nowhere else: a row's bits do not depend on its place. Deterministic.
 """
@@ -28,157 +24,131 @@ from nbx_registry.space import Space
 from nbx_triton.compiler import THREADS_PER_WARP, Options
 from nbx_triton.kernels.circle import circle
 from nbx_triton.kernels.lanes import stack, unstack
+from nbx_triton.kernels.radix import (
+    powers,
+    product,
+    transform,
+    transform_back,
+    transform_real,
+    transform_real_back,
+)
 from nbx_triton.kernels.signals import signals_of
 from nbx_triton.kernels.strided import locate, program
 from nbx_triton.launching import launch
 
-HELD = 64
-"""Real numbers of a thread: in an eighth of them, as many lanes as there are threads."""
+FIRST = {4: 3, 5: 3, 6: 4, 7: 4, 8: 5, 9: 5, 10: 6, 11: 6, 12: 6, 13: 6, 14: 6}
+"""By the bits of a length, the bits of what a thread transforms as real numbers."""
 
 SETTINGS = Space(
-    parameters={"warps": (2, 4, 8)},
-    exclude={"a row past the registers": f"N > {HELD * THREADS_PER_WARP} * warps"},
+    parameters={"warps": (1, 2, 4, 8)},
+    exclude={"threads of one row": f"N > {64 * THREADS_PER_WARP} * warps"},
 )
 
 
 @triton.jit
-def _product(re, im, c, s):
-    """Return (re + i im)(c - i s)."""
-    return tl.fma(re, c, im * s), tl.fma(im, c, -(re * s))
-
-
-@triton.jit
-def _rotate(re, im, EIGHTHS: tl.constexpr):
-    """Return (re + i im) times e^(-2 pi i EIGHTHS / 8), for less than half a circle."""
-    if EIGHTHS == 1:
-        re, im = (re + im) * 0.7071067811865476, (im - re) * 0.7071067811865476
-    elif EIGHTHS == 2:
-        re, im = im, -re
-    elif EIGHTHS == 3:
-        re, im = (im - re) * 0.7071067811865476, (im + re) * -0.7071067811865476
+def _deal(one, LANES: tl.constexpr, BITS: tl.constexpr):
+    """Return real and imaginary parts, one[2^BITS, 2, ...] of LANES lanes in all, as tuples."""
+    both = unstack(tl.reshape(one, (2 << BITS, LANES)), LANES, BITS + 1, FIRST=True)
+    re = ()
+    im = ()
+    for t in tl.static_range(2**BITS):
+        re = re + (both[2 * t],)  # noqa: RUF005 - the compiler unpacks no tuples
+        im = im + (both[2 * t + 1],)  # noqa: RUF005
     return re, im
 
 
 @triton.jit
-def _butterfly(re, im, BITS: tl.constexpr):
-    """Return the transform of 2^BITS complex numbers, up to 8, each a pair of tensors."""
-    for level in tl.static_range(BITS):
-        all_re = ()
-        all_im = ()
-        for block in tl.static_range(1 << level):
-            sum_re = ()
-            sum_im = ()
-            difference_re = ()
-            difference_im = ()
-            for t in tl.static_range(1 << (BITS - 1 - level)):
-                a_re = re[(block << (BITS - level)) + t]
-                a_im = im[(block << (BITS - level)) + t]
-                b_re = re[(block << (BITS - level)) + (1 << (BITS - 1 - level)) + t]
-                b_im = im[(block << (BITS - level)) + (1 << (BITS - 1 - level)) + t]
-                c_re, c_im = _rotate(a_re - b_re, a_im - b_im, t << (3 - BITS + level))
-                sum_re = sum_re + (a_re + b_re,)  # noqa: RUF005 - the compiler unpacks no tuples
-                sum_im = sum_im + (a_im + b_im,)  # noqa: RUF005
-                difference_re = difference_re + (c_re,)  # noqa: RUF005
-                difference_im = difference_im + (c_im,)  # noqa: RUF005
-            all_re = all_re + sum_re + difference_re
-            all_im = all_im + sum_im + difference_im
-        re = all_re
-        im = all_im
-    # The bits of a frequency come in reverse.
-    found_re = ()
-    found_im = ()
-    for k in tl.static_range(2**BITS):
-        found_re = found_re + (re[((k & 1) << BITS >> 1) | ((k & 2) << BITS >> 3) | ((k & 4) << BITS >> 5)],)  # noqa: RUF005
-        found_im = found_im + (im[((k & 1) << BITS >> 1) | ((k & 2) << BITS >> 3) | ((k & 4) << BITS >> 5)],)  # noqa: RUF005
-    return found_re, found_im
+def _twiddle(re, im, LANES: tl.constexpr, PLACES: tl.constexpr, BITS: tl.constexpr, BACK: tl.constexpr):
+    """Turn elements k of 2^BITS by k times a place in the circle of 2^(BITS + PLACES); lanes are (place, LANES)."""
+    place = tl.arange(0, LANES << PLACES) // LANES
+    cosines, sines = powers(place, BITS + PLACES, 2**BITS - 1)
+    turned_re = (re[0],)
+    turned_im = (im[0],)
+    for k in tl.static_range(1, 2**BITS):
+        if BACK:
+            a, b = product(re[k], im[k], cosines[k - 1], -sines[k - 1])
+        else:
+            a, b = product(re[k], im[k], cosines[k - 1], sines[k - 1])
+        turned_re = turned_re + (a,)  # noqa: RUF005 - the compiler unpacks no tuples
+        turned_im = turned_im + (b,)  # noqa: RUF005
+    return turned_re, turned_im
 
 
 @triton.jit
-def _powers(c, s, BITS: tl.constexpr):
-    """Return cosines and sines of 1 to 2^BITS - 1, up to 7, times an angle."""
-    cosines = (c,)
-    sines = (s,)
-    for k in tl.static_range(2, 2**BITS):
-        # The product of two powers that are there: of k / 2, and of what is left.
-        a = cosines[k // 2 - 1]
-        b = sines[k // 2 - 1]
-        c2, s2 = cosines[k - k // 2 - 1], sines[k - k // 2 - 1]
-        cosines = cosines + (tl.fma(a, c2, -(b * s2)),)  # noqa: RUF005 - the compiler unpacks no tuples
-        sines = sines + (tl.fma(a, s2, b * c2),)  # noqa: RUF005
-    return cosines, sines
+def _along(one, LANES: tl.constexpr, BITS: tl.constexpr, HIGH: tl.constexpr):
+    """Return the transforms along the last axis of one[2, LANES, 2^BITS], of real and imaginary parts.
 
-
-@triton.jit
-def _exchange(
-    parts, ROWS: tl.constexpr, REST: tl.constexpr, DONE: tl.constexpr, BITS: tl.constexpr, NEXT: tl.constexpr
-):
-    """Return the elements of the next pass's butterflies.
-
-    ``parts`` are the 2^BITS frequencies of this pass, over lanes (row, NEXT + REST bits of place, DONE of frequency).
+    They come as tuples over the high BITS - HIGH bits of a frequency, of lanes (the other bits, LANES). HIGH: bits of
+    the place that go first, 0 for one pass.
     """
-    one = stack(parts, ROWS << (NEXT + REST + DONE), BITS, FIRST=True)
-    digits = tl.reshape(one, (1 << BITS, ROWS, 1 << NEXT, 1 << REST, 1 << DONE))
-    lanes: tl.constexpr = ROWS << (REST + DONE + BITS)
-    return unstack(tl.reshape(tl.permute(digits, (2, 1, 3, 0, 4)), (1 << NEXT, lanes)), lanes, NEXT, FIRST=True)
+    low: tl.constexpr = BITS - HIGH
+    if HIGH > 0:
+        digits = tl.permute(tl.reshape(one, (2, LANES, 1 << HIGH, 1 << low)), (2, 0, 3, 1))
+        re, im = _deal(digits, LANES << low, HIGH)
+        re, im = transform(re, im, HIGH)
+        re, im = _twiddle(re, im, LANES, low, HIGH, False)
+        both = stack(re + im, LANES << low, HIGH + 1, FIRST=True)
+        one = tl.permute(tl.reshape(both, (2, 1 << HIGH, 1 << low, LANES)), (2, 0, 1, 3))
+    else:
+        one = tl.permute(one, (2, 0, 1))
+    re, im = _deal(one, LANES << HIGH, low)
+    return transform(re, im, low)
 
 
 @triton.jit
-def _pass(
-    re,
-    im,
-    ROWS: tl.constexpr,
-    LEFT: tl.constexpr,
-    DONE: tl.constexpr,
-    BITS: tl.constexpr,
-    NEXT: tl.constexpr,
-):
-    """Transform 2^BITS elements a lane; if there is a next pass (of NEXT bits), twiddle and exchange.
-
-    LEFT is the bits of places that are left after this pass.
-    """
-    re, im = _butterfly(re, im, BITS)
-    if NEXT > 0:
-        lane = tl.arange(0, ROWS << (LEFT + DONE))
-        place = (lane >> DONE) & ((1 << LEFT) - 1)
-        c, s = circle(place, 1 << (LEFT + BITS), 1.0 / (1 << (LEFT + BITS)))
-        cosines, sines = _powers(c, s, BITS)
-        turned_re = (re[0],)
-        turned_im = (im[0],)
-        for k in tl.static_range(1, 1 << BITS):
-            a, b = _product(re[k], im[k], cosines[k - 1], sines[k - 1])
-            turned_re = turned_re + (a,)  # noqa: RUF005 - the compiler unpacks no tuples
-            turned_im = turned_im + (b,)  # noqa: RUF005
-        re = _exchange(turned_re, ROWS, LEFT - NEXT, DONE, BITS, NEXT)
-        im = _exchange(turned_im, ROWS, LEFT - NEXT, DONE, BITS, NEXT)
-    return re, im
+def _back_along(re, im, LANES: tl.constexpr, BITS: tl.constexpr, HIGH: tl.constexpr):
+    """Return 2^BITS times what `_along` has these transforms of, as one tensor [2, 2^BITS, LANES]."""
+    low: tl.constexpr = BITS - HIGH
+    re, im = transform_back(re, im, low)
+    one = stack(re + im, LANES << HIGH, low + 1, FIRST=True)
+    if HIGH > 0:
+        digits = tl.permute(tl.reshape(one, (2, 1 << low, 1 << HIGH, LANES)), (2, 0, 1, 3))
+        re, im = _deal(digits, LANES << low, HIGH)
+        re, im = _twiddle(re, im, LANES, low, HIGH, True)
+        re, im = transform_back(re, im, HIGH)
+        one = stack(re + im, LANES << low, HIGH + 1, FIRST=True)
+    return tl.reshape(one, (2, 1 << BITS, LANES))
 
 
 @triton.jit
-def _transform(re, im, ROWS: tl.constexpr, BITS: tl.constexpr):
-    """Return the transforms of rows of 2^BITS complex numbers, from lanes (row, place).
+def _frequencies(lane, LANES: tl.constexpr, FIRST: tl.constexpr, REST: tl.constexpr, HIGH: tl.constexpr):
+    """Return row and frequency of lanes (HIGH bits of q, row, k) by the other bits of q, and which to conjugate.
 
-    They come as a tuple over the highest digit of the frequency, of lanes (row, what is left of the frequency).
+    Frequencies beyond the middle are conjugates of those that they come to.
     """
-    passes: tl.constexpr = (BITS + 2) // 3
-    small: tl.constexpr = BITS // passes
-    more: tl.constexpr = BITS % passes
-    first: tl.constexpr = small + 1 if more > 0 else small
-    lanes: tl.constexpr = ROWS << (BITS - first)
-    re = tl.permute(tl.reshape(re, (ROWS, 2**first, 2 ** (BITS - first))), (1, 0, 2))
-    im = tl.permute(tl.reshape(im, (ROWS, 2**first, 2 ** (BITS - first))), (1, 0, 2))
-    re = unstack(tl.reshape(re, (2**first, lanes)), lanes, first, FIRST=True)
-    im = unstack(tl.reshape(im, (2**first, lanes)), lanes, first, FIRST=True)
-    for i in tl.static_range(passes):
-        re, im = _pass(
-            re,
-            im,
-            ROWS,
-            BITS - (i + 1) * small - (i + 1 if i < more else more),
-            i * small + (i if i < more else more),
-            small + (1 if i < more else 0),
-            0 if i + 1 == passes else small + (1 if i + 1 < more else 0),
-        )
-    return re, im
+    half: tl.constexpr = 2**FIRST // 2
+    q = (tl.arange(0, 1 << (REST - HIGH)) << HIGH).to(lane.dtype)[None, :] + (lane // LANES)[:, None]
+    # By bits: the compiler must not see neighbours, or it would give one thread several lanes.
+    f = (q << FIRST) + (lane & (half - 1))[:, None]
+    beyond = q >= (1 << REST) // 2
+    return lane % LANES // half, tl.where(beyond, (1 << (FIRST + REST)) - f, f), beyond
+
+
+@triton.jit
+def _middles(FIRST: tl.constexpr, REST: tl.constexpr, HIGH: tl.constexpr, lane, LANES: tl.constexpr):
+    """Return frequencies that are an odd multiple of half of 2^FIRST, of lanes (HIGH bits, LANES) by the other bits."""
+    s = (tl.arange(0, 1 << (REST - 1 - HIGH)) << HIGH).to(lane.dtype)[None, :] + (lane // LANES)[:, None]
+    f = (s << (FIRST + 1)) + (1 << (FIRST - 1))
+    beyond = f > (1 << (FIRST + REST)) // 2
+    return tl.where(beyond, (1 << (FIRST + REST)) - f, f), beyond
+
+
+@triton.jit
+def _store(start, column, f, beyond, mask, re, im, LANES: tl.constexpr, BITS: tl.constexpr):
+    """Write complex numbers, tuples of 2^BITS, to the places f of each lane, conjugates ``beyond``."""
+    both = tl.permute(tl.reshape(stack(re + im, LANES, BITS + 1, FIRST=True), (2, 1 << BITS, LANES)), (2, 1, 0))
+    part = tl.arange(0, 2)[None, None, :]
+    both = tl.where(beyond[:, :, None] & (part == 1), -both, both)
+    tl.store((start[:, None] + f * (2 * column))[:, :, None] + part, both, mask=mask[:, :, None])
+
+
+@triton.jit
+def _load(start, column, f, beyond, mask, LANES: tl.constexpr, BITS: tl.constexpr):
+    """Return the complex numbers at the places f of each lane as tuples of 2^BITS, conjugates ``beyond``."""
+    part = tl.arange(0, 2)[None, None, :]
+    both = tl.load((start[:, None] + f * (2 * column))[:, :, None] + part, mask=mask[:, :, None], other=0)
+    both = tl.where(beyond[:, :, None] & (part == 1), -both, both)
+    return _deal(tl.permute(both, (1, 2, 0)), LANES, BITS)
 
 
 @triton.jit
@@ -193,85 +163,53 @@ def forward(
     out_column,
     WIDE: tl.constexpr,
     ROWS: tl.constexpr,
-    BITS: tl.constexpr,
+    FIRST: tl.constexpr,
+    REST: tl.constexpr,
+    HIGH: tl.constexpr,
+    MIDDLE_HIGH: tl.constexpr,
 ):
-    """Write the frequencies of ``ROWS`` rows of 8 times 2^BITS real numbers. Strides of out count complex numbers."""
-    length: tl.constexpr = 2**BITS
-    last: tl.constexpr = BITS // ((BITS + 2) // 3)
-    lane = tl.arange(0, ROWS << BITS)
-    # Not by bits: the compiler sees neighbours in a quotient and a rest.
-    row = program(WIDE) * ROWS + lane // length
-    m = (lane % length).to(row.dtype)
-    start = x + locate(row, shape, x_strides)
-    a0, b0 = _pair(start, x_column, m, row < rows, 0, BITS)
-    a1, b1 = _pair(start, x_column, m, row < rows, 1, BITS)
-    a2, b2 = _pair(start, x_column, m, row < rows, 2, BITS)
-    a3, b3 = _pair(start, x_column, m, row < rows, 3, BITS)
-    c, s = circle(m, 8 * length, 0.125 / length)
-    cosines, sines = _powers(c, s, 3)
-    d = (b1 - b3) * 0.7071067811865476
-    e = (b1 + b3) * 0.7071067811865476
-    r0, i0 = _transform((a0 + a2) + (a1 + a3), a0 * 0, ROWS, BITS)
-    y, z = _product(b0 + d, -b2 - e, cosines[0], sines[0])
-    r1, i1 = _transform(y, z, ROWS, BITS)
-    y, z = _product(a0 - a2, a3 - a1, cosines[1], sines[1])
-    r2, i2 = _transform(y, z, ROWS, BITS)
-    y, z = _product(b0 - d, b2 - e, cosines[2], sines[2])
-    r3, i3 = _transform(y, z, ROWS, BITS)
-    y = (a0 + a2) - (a1 + a3)
-    r4, i4 = _transform(y * cosines[3], -(y * sines[3]), ROWS, BITS)
-
-    lanes: tl.constexpr = ROWS << (BITS - last)
-    lane = tl.arange(0, lanes)
-    row = program(WIDE) * ROWS + (lane >> (BITS - last))
+    """Write the frequencies of ``ROWS`` rows of 2^(FIRST + REST) numbers. Strides of out count complex numbers."""
+    half: tl.constexpr = 2**FIRST // 2
+    lane = tl.arange(0, ROWS << REST)
+    row = program(WIDE) * ROWS + lane // 2**REST
+    r = lane & ((1 << REST) - 1)
+    j = tl.arange(0, 2**FIRST).to(row.dtype)
+    place = (x + locate(row, shape, x_strides) + r * x_column)[:, None] + ((j << REST) * x_column)[None, :]
+    held = unstack(tl.load(place, mask=(row < rows)[:, None], other=0), ROWS << REST, FIRST)
+    re, im = transform_real(held, FIRST)
+    cosines, sines = powers(r, FIRST + REST, half - 1)
+    turned_re = (re[0],)
+    turned_im = (re[0] * 0,)
+    for k in tl.static_range(1, half):
+        a, b = product(re[k], im[k], cosines[k - 1], sines[k - 1])
+        turned_re = turned_re + (a,)  # noqa: RUF005 - the compiler unpacks no tuples
+        turned_im = turned_im + (b,)  # noqa: RUF005
+    lanes: tl.constexpr = ROWS * half
+    one = tl.reshape(stack(turned_re + turned_im, ROWS << REST, FIRST, FIRST=True), (2, half, ROWS, 2**REST))
+    one = tl.reshape(tl.permute(one, (0, 2, 1, 3)), (2, lanes, 2**REST))
+    all_re, all_im = _along(one, lanes, REST, HIGH)
+    lane = tl.arange(0, lanes << HIGH)
+    own, f, beyond = _frequencies(lane, lanes, FIRST, REST, HIGH)
+    row = program(WIDE) * ROWS + own
+    # At k = 0 those beyond the middle are there already.
+    mask = (row < rows)[:, None] & ((lane & (half - 1) != 0)[:, None] | (f == (half << REST)) | ~beyond)
     start = out + locate(row, shape, out_strides) * 2
-    number = tl.arange(0, 8)[None, :]
-    for t in tl.static_range(1 << last):
-        q = (lane & ((1 << (BITS - last)) - 1)).to(row.dtype) + (t << (BITS - last))
-        # Frequencies 8 q to 8 q + 3, or their like beyond the middle as conjugates.
-        low = q < length // 2
-        first = tl.where(low, 8 * q, 8 * (length - 1 - q) + 4)
-        four = (
-            tl.where(low, r0[t], r4[t]),
-            tl.where(low, i0[t], -i4[t]),
-            tl.where(low, r1[t], r3[t]),
-            tl.where(low, i1[t], -i3[t]),
-            r2[t],
-            tl.where(low, i2[t], -i2[t]),
-            tl.where(low, r3[t], r1[t]),
-            tl.where(low, i3[t], -i1[t]),
-        )
-        if out_column == 1:
-            place = (start + 2 * first)[:, None] + number
-        else:
-            place = start[:, None] + (first[:, None] + number // 2) * out_column * 2 + number % 2
-        tl.store(place, stack(four, lanes, 3), mask=(row < rows)[:, None])
-        middle = (q == length // 2) & (row < rows)
-        tl.store(start + 8 * q * out_column * 2, r0[t], mask=middle)
-        tl.store(start + 8 * q * out_column * 2 + 1, i0[t], mask=middle)
+    _store(start, out_column, f.to(row.dtype), beyond, mask, all_re, all_im, lanes << HIGH, REST - HIGH)
 
-
-@triton.jit
-def _pair(start, x_column, m, there, J: tl.constexpr, BITS: tl.constexpr):
-    """Return the sum and the difference of elements J and J + 4 of eight, at place m of each."""
-    a = tl.load(start + (m + (J << BITS)) * x_column, mask=there, other=0)
-    b = tl.load(start + (m + ((J + 4) << BITS)) * x_column, mask=there, other=0)
-    return a + b, a - b
-
-
-@triton.jit
-def _complex(place, mask):
-    """Return real and imaginary part of what lies at ``place``."""
-    pair = tl.load(place[:, None] + tl.arange(0, 2)[None, :], mask=mask[:, None], other=0)
-    return tl.split(pair)
-
-
-@triton.jit
-def _back(re, im, ROWS: tl.constexpr, BITS: tl.constexpr):
-    """Return the inverse transform, not divided by the length."""
-    # Exchanging real and imaginary parts turns the other way round.
-    im, re = _transform(im, re, ROWS, BITS)
-    return re, im
+    # At half of 2^FIRST, two real numbers a complex one.
+    low, high = tl.split(tl.permute(tl.reshape(re[half], (ROWS, 2, 2**REST // 2)), (0, 2, 1)))
+    c, s = circle(tl.arange(0, 2**REST // 2), 2 << REST, 1.0 / (2 << REST))
+    a, b = product(low, -high, c[None, :], s[None, :])
+    one = tl.permute(tl.join(a, b), (2, 0, 1))
+    all_re, all_im = _along(one, ROWS, REST - 1, MIDDLE_HIGH)
+    lane = tl.arange(0, ROWS << MIDDLE_HIGH)
+    row = program(WIDE) * ROWS + lane % ROWS
+    f, beyond = _middles(FIRST, REST, MIDDLE_HIGH, lane, ROWS)
+    start = out + locate(row, shape, out_strides) * 2
+    mask = (row < rows)[:, None] & (f >= 0)
+    _store(
+        start, out_column, f.to(row.dtype), beyond, mask, all_re, all_im, ROWS << MIDDLE_HIGH, REST - 1 - MIDDLE_HIGH
+    )
 
 
 @triton.jit
@@ -285,71 +223,61 @@ def inverse(
     out_strides,
     x_column,
     out_column,
-    FULL: tl.constexpr,
     WIDE: tl.constexpr,
     ROWS: tl.constexpr,
-    BITS: tl.constexpr,
+    FIRST: tl.constexpr,
+    REST: tl.constexpr,
+    HIGH: tl.constexpr,
+    MIDDLE_HIGH: tl.constexpr,
 ):
-    """Write ``ROWS`` rows of 8 times 2^BITS real numbers, from ``known`` frequencies, or more than all (FULL).
-
-    Strides of x count complex numbers.
-    """
-    length: tl.constexpr = 2**BITS
-    last: tl.constexpr = BITS // ((BITS + 2) // 3)
-    lane = tl.arange(0, ROWS << BITS)
-    row = program(WIDE) * ROWS + (lane >> BITS)
-    q = (lane & (length - 1)).to(row.dtype)
+    """Write ``ROWS`` rows of 2^(FIRST + REST) numbers from ``known`` frequencies. Strides of x count complex numbers."""
+    half: tl.constexpr = 2**FIRST // 2
+    lanes: tl.constexpr = ROWS * half
+    lane = tl.arange(0, lanes << HIGH)
+    own, f, beyond = _frequencies(lane, lanes, FIRST, REST, HIGH)
+    row = program(WIDE) * ROWS + own
     start = x + locate(row, shape, x_strides) * 2
-    there = row < rows
-    # Frequencies 8 q to 8 q + 3 and 8 q + 4, or their like beyond the middle as conjugates.
-    low = q < length // 2
-    first = tl.where(low, 8 * q, 8 * (length - 1 - q) + 4)
-    alone = tl.where(low, 8 * q + 4, 8 * (length - q))
-    number = tl.arange(0, 8)[None, :]
-    if x_column == 1:
-        place = (start + 2 * first)[:, None] + number
-    else:
-        place = start[:, None] + (first[:, None] + number // 2) * x_column * 2 + number % 2
-    inside = there[:, None]
-    if not FULL:
-        inside = inside & (first[:, None] + number // 2 < known)
-    four = unstack(tl.load(place, mask=inside, other=0), ROWS << BITS, 3)
-    re, im = _complex(start + alone * x_column * 2, there & (alone < known))
-    # At the ends imaginary parts do not count.
-    i0 = tl.where(q == 0, 0.0, four[1])
-    im = tl.where(q == length // 2, 0.0, im)
-    r0, _ = _back(tl.where(low, four[0], re), tl.where(low, i0, -im), ROWS, BITS)
-    r1, i1 = _back(tl.where(low, four[2], four[6]), tl.where(low, four[3], -four[7]), ROWS, BITS)
-    r2, i2 = _back(four[4], tl.where(low, four[5], -four[5]), ROWS, BITS)
-    r3, i3 = _back(tl.where(low, four[6], four[2]), tl.where(low, four[7], -four[3]), ROWS, BITS)
-    r4, i4 = _back(tl.where(low, re, four[0]), tl.where(low, im, -four[1]), ROWS, BITS)
+    mask = (row < rows)[:, None] & (f < known)
+    re, im = _load(start, x_column, f.to(row.dtype), beyond, mask, lanes << HIGH, REST - HIGH)
+    # At the ends imaginary parts do not count; both are at k = 0 and the high bits' first.
+    ends = lane % lanes & (half - 1) | lane // lanes
+    real_im = ()
+    for t in tl.static_range(1 << (REST - HIGH)):
+        if t == 0 or 2 * t == 1 << (REST - HIGH):
+            real_im = real_im + (tl.where(ends == 0, 0.0, im[t]),)  # noqa: RUF005 - the compiler unpacks no tuples
+        else:
+            real_im = real_im + (im[t],)  # noqa: RUF005
+    one = tl.reshape(_back_along(re, real_im, lanes, REST, HIGH), (2, 2**REST, ROWS, half))
+    one = tl.reshape(tl.permute(one, (3, 0, 2, 1)), (half, 2, ROWS << REST))
+    all_re, all_im = _deal(one, ROWS << REST, FIRST - 1)
 
-    lane = tl.arange(0, ROWS << (BITS - last))
-    row = program(WIDE) * ROWS + (lane >> (BITS - last))
-    start = out + locate(row, shape, out_strides)
-    there = row < rows
-    scale: tl.constexpr = 0.125 / length
-    for t in tl.static_range(1 << last):
-        m = (lane & ((1 << (BITS - last)) - 1)).to(row.dtype) + (t << (BITS - last))
-        c, s = circle(m, 8 * length, 0.125 / length)
-        cosines, sines = _powers(c, s, 3)
-        a1, b1 = _product(r1[t], i1[t], cosines[0], -sines[0])
-        a2, b2 = _product(r2[t], i2[t], cosines[1], -sines[1])
-        a3, b3 = _product(r3[t], i3[t], cosines[2], -sines[2])
-        a4 = tl.fma(r4[t], cosines[3], -(i4[t] * sines[3]))
-        plus = (r0[t] + a4) * scale
-        minus = (r0[t] - a4) * scale
-        e0 = tl.fma(a2, 2 * scale, plus)
-        e1 = tl.fma(b2, -2 * scale, minus)
-        e2 = tl.fma(a2, -2 * scale, plus)
-        e3 = tl.fma(b2, 2 * scale, minus)
-        o0 = (a1 + a3) * (2 * scale)
-        o1 = ((a1 - b1) - (a3 + b3)) * (1.4142135623730951 * scale)
-        o2 = (b3 - b1) * (2 * scale)
-        o3 = ((a3 - b3) - (a1 + b1)) * (1.4142135623730951 * scale)
-        eight = (e0 + o0, e1 + o1, e2 + o2, e3 + o3, e0 - o0, e1 - o1, e2 - o2, e3 - o3)
-        for j in tl.static_range(8):
-            tl.store(start + (m + (j << BITS)) * out_column, eight[j], mask=there)
+    lane = tl.arange(0, ROWS << MIDDLE_HIGH)
+    row = program(WIDE) * ROWS + lane % ROWS
+    f, beyond = _middles(FIRST, REST, MIDDLE_HIGH, lane, ROWS)
+    start = x + locate(row, shape, x_strides) * 2
+    mask = (row < rows)[:, None] & (f < known)
+    re, im = _load(start, x_column, f.to(row.dtype), beyond, mask, ROWS << MIDDLE_HIGH, REST - 1 - MIDDLE_HIGH)
+    one = tl.permute(_back_along(re, im, ROWS, REST - 1, MIDDLE_HIGH), (2, 1, 0))
+    re, im = tl.split(one)
+    c, s = circle(tl.arange(0, 2**REST // 2), 2 << REST, 1.0 / (2 << REST))
+    a, b = product(re, im, c[None, :], -s[None, :])
+    middle = tl.reshape(tl.permute(tl.join(a, -b), (0, 2, 1)), (ROWS << REST,)) * 2
+
+    lane = tl.arange(0, ROWS << REST)
+    row = program(WIDE) * ROWS + lane // 2**REST
+    r = lane & ((1 << REST) - 1)
+    cosines, sines = powers(r, FIRST + REST, half - 1)
+    turned_re = (all_re[0],)
+    turned_im = (all_im[0],)
+    for k in tl.static_range(1, half):
+        a, b = product(all_re[k], all_im[k], cosines[k - 1], -sines[k - 1])
+        turned_re = turned_re + (a,)  # noqa: RUF005
+        turned_im = turned_im + (b,)  # noqa: RUF005
+    held = transform_real_back(turned_re + (middle,), turned_im + (middle,), FIRST)  # noqa: RUF005
+    one = tl.permute(stack(held, ROWS << REST, FIRST, FIRST=True), (1, 0)) * (1.0 / (1 << (FIRST + REST)))
+    j = tl.arange(0, 2**FIRST).to(row.dtype)
+    place = (out + locate(row, shape, out_strides) + r * out_column)[:, None] + ((j << REST) * out_column)[None, :]
+    tl.store(place, one, mask=(row < rows)[:, None])
 
 
 def _bind(ctx: BindContext, length: int) -> Sequence[Launch]:
@@ -357,8 +285,14 @@ def _bind(ctx: BindContext, length: int) -> Sequence[Launch]:
     (out,) = ctx.signature.outputs
     if out.size == 0:
         return ()
-    warps = max(ctx.settings["warps"], length // (HELD * THREADS_PER_WARP))
-    each = max(1, HELD * THREADS_PER_WARP * warps // length)
+    bits = length.bit_length() - 1
+    first = FIRST[bits]
+    rest = bits - first
+    # A pass takes up to 32 complex numbers a thread.
+    high = rest // 2 if rest > 5 else 0
+    lanes = min(2**rest, 2 ** (first - 1 + high))
+    warps = max(ctx.settings["warps"], lanes // THREADS_PER_WARP)
+    each = warps * THREADS_PER_WARP // lanes
     signals = signals_of(ctx, slack=2 * each, places=2 * length)
     back = x.dtype.kind == "complex"
     step = launch(
@@ -367,10 +301,12 @@ def _bind(ctx: BindContext, length: int) -> Sequence[Launch]:
         programs=triton.cdiv(signals.rows, each),
         arguments={**signals.arguments, **({"known": x.shape[-1]} if back else {})},
         constants={
-            **({"FULL": x.shape[-1] > length // 2} if back else {}),
             "WIDE": signals.wide,
             "ROWS": each,
-            "BITS": length.bit_length() - 4,
+            "FIRST": first,
+            "REST": rest,
+            "HIGH": high,
+            "MIDDLE_HIGH": (rest - 1) // 2 if rest > 4 else 0,
         },
         options=Options(num_warps=warps, num_stages=1, enable_fp_fusion=False),
     )

@@ -29,7 +29,7 @@ KERNELS = (
             defaults={"warps": 4},
             settings="nbx_triton.kernels.butterflies:SETTINGS",
             preference=1,
-            doc="One program transforms rows of 8192 numbers in all, butterflies of 2 to 8 in registers.",
+            doc="One thread transforms up to 64 numbers of a row in registers; between passes they are exchanged.",
         )
         for op, more in (("rfft", ()), ("irfft", ("n",)))
     ),
