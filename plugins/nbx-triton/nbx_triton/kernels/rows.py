@@ -1,7 +1,7 @@
-"""embedding and paged_kv_append: rows copied to and from where an index says. Bits are copied, or rounded once.
+"""paged_kv_append: rows copied to where an index says. Bits are copied, or rounded once.
 
-One program handles one row of the index and up to ``BLOCK`` elements of its data. Deterministic, unless two entries of
-``slot`` are the same, which the contract leaves open.
+One program handles one token's vector of one head. Deterministic, unless two entries of ``slot`` are the same, which
+the contract leaves open.
 """
 
 from __future__ import annotations
@@ -14,38 +14,10 @@ import triton.language as tl
 from nbx_registry.launch import BindContext, Launch
 from nbx_registry.rounding import float_format
 from nbx_triton.compiler import Options
-from nbx_triton.kernels.strided import NARROW, collapse, locate, program, reach
-from nbx_triton.launching import Pointer, launch
+from nbx_triton.kernels.strided import NARROW, program, reach
+from nbx_triton.launching import launch
 
 OPTIONS = Options(num_warps=4, num_stages=1, enable_fp_fusion=False)
-
-
-@triton.jit
-def embedding(
-    w,
-    index,
-    out,
-    table_rows,
-    width,
-    index_shape,
-    index_strides,
-    out_strides,
-    row_stride,
-    w_stride,
-    out_stride,
-    WIDE: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """Copy a piece of row ``index[i]`` of ``w``. An index outside the table reads nothing and gives zeros."""
-    pieces = (width + BLOCK - 1) // BLOCK
-    number = program(WIDE)
-    entry = number // pieces
-    column = (number % pieces) * BLOCK + tl.arange(0, BLOCK)
-    row = tl.load(index + locate(entry, index_shape, index_strides)).to(entry.dtype)
-    known = (row >= 0) & (row < table_rows)
-    inside = column < width
-    data = tl.load(w + row * row_stride + column * w_stride, mask=inside & known, other=0)
-    tl.store(out + locate(entry, index_shape, out_strides) + column * out_stride, data, mask=inside)
 
 
 @triton.jit
@@ -86,48 +58,6 @@ def paged_append(
         data = tl.where(wide > LIMIT, LIMIT, tl.where(wide < -LIMIT, -LIMIT, wide))
     target = pool + page * pool_strides[0] + head * pool_strides[1] + position * pool_strides[2]
     tl.store(target + column * pool_strides[3], data.to(pool.dtype.element_ty), mask=inside)
-
-
-def bind_embedding(ctx: BindContext) -> Sequence[Launch]:
-    """Bind ``embedding``: whole rows, copied bit by bit."""
-    w, index = ctx.signature.tensors
-    (out,) = ctx.signature.outputs
-    if out.size == 0:
-        return ()
-    shape, strides, out_strides = collapse(index.shape, index.strides, out.strides[:-1])
-    width = w.shape[1]
-    block = min(1024, triton.next_power_of_2(width))
-    entries = index.size
-    bits = f"int{w.dtype.bits}"
-    step = launch(
-        ctx,
-        embedding,
-        programs=entries * triton.cdiv(width, block),
-        arguments={
-            "w": Pointer("w", bits, w.align),
-            "index": "index",
-            "out": Pointer("out", bits, out.align),
-            "table_rows": w.shape[0],
-            "width": width,
-            "index_shape": shape,
-            "index_strides": strides,
-            "out_strides": out_strides,
-            "row_stride": w.strides[0],
-            "w_stride": w.strides[1],
-            "out_stride": out.strides[-1],
-        },
-        constants={
-            # A 64-bit index past the table must not be cut to one inside it.
-            "WIDE": index.dtype.bits == 64
-            or out.size + block >= NARROW
-            or reach(w.shape, w.strides) >= NARROW
-            or reach(out.shape, out.strides) >= NARROW
-            or reach(index.shape, index.strides) >= NARROW,
-            "BLOCK": block,
-        },
-        options=OPTIONS,
-    )
-    return (step,)
 
 
 def bind_paged_kv_append(ctx: BindContext) -> Sequence[Launch]:
