@@ -52,12 +52,12 @@ def singles(words, like: tl.constexpr):
     BITS: tl.constexpr = like.primitive_bitwidth
     found = ()
     for i in tl.static_range(64 // BITS):
-        bits = (words >> (32 * (i * BITS // 32))).to(tl.int32)
+        bits = (words >> (32 * (i * BITS // 32))).to(tl.uint32)
         if like == tl.bfloat16:
             # The upper half of a float32.
-            bits = bits & -65536 if i % 2 else bits << 16
+            bits = bits & 0xFFFF0000 if i % 2 else bits << 16
         if like == tl.float16:
-            number = (bits >> (16 * (i % 2))).to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
+            number = (bits >> (16 * (i % 2))).to(tl.uint16).to(tl.float16, bitcast=True).to(tl.float32)
         else:
             number = bits.to(tl.float32, bitcast=True)
         found = found + (number,)  # noqa: RUF005 - the compiler unpacks no tuples
@@ -117,7 +117,7 @@ def dots(
         from_w = w + tl.minimum(column, columns - 1) * w_pitch
     else:
         from_w = w + column * w_pitch
-    own = from_w.to(tl.pointer_type(tl.int64), bitcast=True)[:, None] + word[None, :]
+    own = from_w.to(tl.pointer_type(tl.uint64), bitcast=True)[:, None] + word[None, :]
     sums = ()
     for _ in tl.static_range(ROWS):
         sums = sums + (tl.zeros((BLOCK_N, WORDS), tl.float32),)  # noqa: RUF005 - the compiler unpacks no tuples
@@ -126,11 +126,11 @@ def dots(
         weights = singles(fetch(own + first, known[None, :], MASKED), w.dtype.element_ty)
         more = ()
         for m in tl.static_range(ROWS):
-            from_x = (x + locate(m, row_shape, x_rows)).to(tl.pointer_type(tl.int64), bitcast=True)
+            from_x = (x + locate(m, row_shape, x_rows)).to(tl.pointer_type(tl.uint64), bitcast=True)
             factors = singles(fetch(from_x + first + word, known, MASKED), x.dtype.element_ty)
             total = sums[m]
             for i in tl.static_range(PER_WORD):
-                total = tl.fma(factors[i][None, :] + tl.zeros_like(total), weights[i], total)
+                total = tl.fma(tl.broadcast_to(factors[i][None, :], total.shape), weights[i], total)
             more = more + (total,)  # noqa: RUF005
         sums = more
     for m in tl.static_range(ROWS):
@@ -178,7 +178,7 @@ def columns(
         loaded = ()
         for r in tl.static_range(DEEP):
             known = first + r < depth
-            from_w = (w + (first + r) * w_pitch).to(tl.pointer_type(tl.int64), bitcast=True)
+            from_w = (w + (first + r) * w_pitch).to(tl.pointer_type(tl.uint64), bitcast=True)
             place = from_w[:, None] + (number * WORDS + word)[None, :]
             loaded = loaded + (fetch(place, known[:, None] & here[None, :], MASKED or UNEVEN),)  # noqa: RUF005
         for r in tl.static_range(DEEP):
@@ -190,7 +190,7 @@ def columns(
                 factor = fetch(place, known, MASKED).to(tl.float32)[:, None]
                 for i in tl.static_range(PER_WORD):
                     total = sums[m * PER_WORD + i]
-                    total = tl.fma(factor + tl.zeros_like(total), weights[i], total)
+                    total = tl.fma(tl.broadcast_to(factor, total.shape), weights[i], total)
                     more = more + (total,)  # noqa: RUF005
             sums = more
     for m in tl.static_range(ROWS):

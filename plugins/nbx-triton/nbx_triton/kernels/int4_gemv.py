@@ -73,16 +73,16 @@ def factors(x, row, known, x_stride, PACKED: tl.constexpr, MASKED: tl.constexpr)
     BITS: tl.constexpr = x.dtype.element_ty.primitive_bitwidth
     found = ()
     if PACKED:
-        places = (x + 8 * row).to(tl.pointer_type(tl.int64), bitcast=True)
+        places = (x + 8 * row).to(tl.pointer_type(tl.uint64), bitcast=True)
         for j in tl.static_range(BITS // 8):
             both = fetch(places + j, known, MASKED)
             for i in tl.static_range(64 // BITS):
-                bits = (both >> (32 * (i * BITS // 32))).to(tl.int32)
+                bits = (both >> (32 * (i * BITS // 32))).to(tl.uint32)
                 if x.dtype.element_ty == tl.bfloat16:
                     # The upper half of a float32.
-                    bits = bits & -65536 if i % 2 else bits << 16
+                    bits = bits & 0xFFFF0000 if i % 2 else bits << 16
                 if x.dtype.element_ty == tl.float16:
-                    number = (bits >> (16 * (i % 2))).to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
+                    number = (bits >> (16 * (i % 2))).to(tl.uint16).to(tl.float16, bitcast=True).to(tl.float32)
                 else:
                     number = bits.to(tl.float32, bitcast=True)
                 found = found + (number,)  # noqa: RUF005
@@ -126,7 +126,7 @@ def add_group(
         weights = tl.fma(nibble(words, one, i), step, least)
         if MASKED:
             weights = tl.where(known[:, None], weights, 0.0)
-        sums = tl.fma(numbers[i][:, None] + tl.zeros_like(sums), weights, sums)
+        sums = tl.fma(tl.broadcast_to(numbers[i][:, None], sums.shape), weights, sums)
     return sums
 
 
