@@ -1,0 +1,64 @@
+"""Products by large tiles and of few rows, built: pieces are copied whole, products do not wait, nothing spills."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import triton
+
+AMPERE_AND_LATER = (
+    "nvidia/a100-sxm4-80gb",
+    "nvidia/l40s",
+    "nvidia/h200-sxm",
+    "nvidia/b200",
+    "nvidia/rtx-5090",
+)
+BLOCKS = ("matmul/blocks", ["float16[1000, 1024]", "float16[1024, 1000]"], {})
+TRANSPOSED = ("matmul/blocks", ["float16[1000, 1024]", "float16[1024, 1000];strides=[1, 1024]"], {})
+LINEAR = ("linear/blocks", ["bfloat16[32, 128, 384]", "bfloat16[1536, 384]", "bfloat16[1536]"], {"activation": "gelu"})
+STREAMED = ("matmul/streamed", ["float16[80, 4096]", "float16[4096, 4096]"], {})
+STREAMED_LINEAR = ("linear/streamed", ["float16[32, 2048]", "float16[8192, 2048]", None], {"activation": "silu"})
+CASES = [BLOCKS, TRANSPOSED, LINEAR, STREAMED, STREAMED_LINEAR]
+
+
+def assembly(image: bytes, folder: Path) -> str:
+    path = folder / "kernel.cubin"
+    path.write_bytes(image)
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    return subprocess.run([tool, "-sass", path], check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.parametrize("device", AMPERE_AND_LATER)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case[0])
+def test_the_sums_stay_in_registers(bind: Callable[..., Any], case: Any, device: str) -> None:
+    kernel, tensors, attributes = case
+    for launch in bind(f"nbx-triton/{kernel}", tensors, device, **attributes).launches:
+        assert launch.function.spills == 0
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case[0])
+def test_products_on_sm_90_do_not_wait_for_one_another(bind: Callable[..., Any], tmp_path: Path, case: Any) -> None:
+    kernel, tensors, attributes = case
+    text = assembly(
+        bind(f"nbx-triton/{kernel}", tensors, "nvidia/h200-sxm", **attributes).launches[0].function.image, tmp_path
+    )
+    products = re.findall(r"HGMMA\.64x\d+x16\.F32[^;]*;", text)
+    assert products
+    assert sum("gsb0" in product for product in products) == 1
+
+
+@pytest.mark.parametrize("extents", [(1000, 1024, 1000), (1000, 1000, 520), (40, 1000, 264)], ids=str)
+def test_copies_are_of_whole_pieces(bind: Callable[..., Any], tmp_path: Path, extents: tuple[int, int, int]) -> None:
+    m, k, n = extents
+    kernel = "nbx-triton/matmul/streamed" if m < 128 else "nbx-triton/matmul/blocks"
+    for layout in ("", f";strides=[1, {k}]"):
+        bound = bind(kernel, [f"float16[{m}, {k}]", f"float16[{k}, {n}]{layout}"], "nvidia/h200-sxm")
+        text = assembly(bound.launches[0].function.image, tmp_path)
+        copies = re.findall(r"LDGSTS[^ ]*", text)
+        assert copies
+        assert all(copy.endswith("128") for copy in copies)
