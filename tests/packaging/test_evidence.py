@@ -79,7 +79,7 @@ ON_NO_CARD = {
     "paged_kv_append": ("rows",),
     "paged_kv_append_step": ("rows",),
     "paged_lens_advance": ("blocks",),
-    "pixel_shuffle": ("joined",),
+    "pixel_shuffle": ("rows",),
     "pixel_unshuffle": ("rows",),
     "pow": ("dense", "strided"),
     "prod": ("columns", "rows", "split-columns", "split-rows"),

@@ -74,7 +74,7 @@ CASES = [
     Case("permute_dims/tiles", ["float64[3, 65, 5, 7, 33]"], {"axes": (4, 3, 0, 2, 1), "copy": True}),
     Case("permute_dims/tiles", ["int8[3, 5, 7, 2]"], {"axes": (2, 0, 3, 1), "copy": True}),
     Case("matmul/tiles", ["float16[3, 1, 5, 63, 65]", "float16[7, 1, 65, 33]"]),
-    Case("pixel_shuffle/runs", ["bool[2, 12, 63, 129]"], {"r": 2}),
+    Case("pixel_shuffle/rows", ["bool[2, 12, 63, 129]"], {"r": 2}),
     Case("random_bits/philox", [], {"shape": (63, 129), "seed": 2**64 - 1, "offset": 3}),
     Case("uniform/philox", [], {"shape": (1000,), "seed": 7, "dtype": "bfloat16"}),
     Case("normal/philox", [], {"shape": (1000,), "seed": 7, "offset": 2**63}),
@@ -114,7 +114,7 @@ WIDE_CASES = [
     Case("paged_kv_append/rows", ["float16[63, 8, 128]", "int32[63]", "float16[200000, 8, 16, 128]"]),
     Case("permute_dims/tiles", ["int8[65537, 65537]"], {"axes": (1, 0), "copy": True}),
     Case("permute_dims/tiles", ["int8[3, 3, 3, 1000000000]"], {"axes": (1, 0, 2, 3), "copy": True}),
-    Case("pixel_shuffle/runs", ["float16[8, 256, 1024, 1025]"], {"r": 2}),
+    Case("pixel_shuffle/rows", ["float16[8, 256, 1024, 1025]"], {"r": 2}),
     Case("matmul/tiles", ["float16[65537, 65537]", "float16[65537, 63]"]),
     Case("linear/tiles", ["bfloat16[65537, 63]", "bfloat16[65537, 63]", "bfloat16[65537]"], {"activation": "gelu"}),
     Case(

@@ -1,4 +1,4 @@
-"""permute_dims as a copy, and pixel_shuffle: bits moved, whatever they mean. Deterministic."""
+"""permute_dims as a copy: bits moved, whatever they mean. Deterministic."""
 
 from __future__ import annotations
 
@@ -59,43 +59,6 @@ def copy_line(x, out, count, shape, x_strides, out_strides, WIDE: tl.constexpr, 
     inside = index < count
     data = tl.load(x + locate(index, shape, x_strides), mask=inside, other=0)
     tl.store(out + locate(index, shape, out_strides), data, mask=inside)
-
-
-@triton.jit
-def shuffle(
-    x,
-    out,
-    count,
-    channels,
-    height,
-    width,
-    repeat,
-    r,
-    x_strides,
-    out_strides,
-    WIDE: tl.constexpr,
-    BLOCK: tl.constexpr,
-    BLOCK_R: tl.constexpr,
-):
-    """Write ``BLOCK`` runs of r neighbouring elements of the output, one from each of r input planes.
-
-    Runs are numbered along the output's rows: (n, c, h, i, w), of which (h, i) is the output's row h r + i.
-    ``x_strides`` are of batch, channel, repeat, row, column; an input channel is channel * repeat + repetition
-    (repeat is 1 for a tensor of rank 4).
-    """
-    run = program(WIDE) * BLOCK + tl.arange(0, BLOCK)
-    j = tl.arange(0, BLOCK_R).to(run.dtype)[None, :]
-    inside = (run < count)[:, None] & (j < r)
-    w = run % width
-    oh = run // width % (height * r)
-    c = run // width // (height * r) % channels
-    n = run // width // (height * r) // channels
-    plane = ((c * r + oh % r) * r)[:, None] + j
-    source = n * x_strides[0] + (oh // r) * x_strides[3] + w * x_strides[4]
-    offset = source[:, None] + (plane // repeat) * x_strides[1] + (plane % repeat) * x_strides[2]
-    data = tl.load(x + offset, mask=inside, other=0)
-    target = n * out_strides[0] + c * out_strides[1] + oh * out_strides[2] + w * r * out_strides[3]
-    tl.store(out + target[:, None] + j * out_strides[3], data, mask=inside)
 
 
 def _bits(dtype: DType) -> str:
@@ -168,43 +131,3 @@ def bind_permute_dims(ctx: BindContext) -> Sequence[Launch]:
     """Bind ``permute_dims`` with ``copy=True``."""
     (x,) = ctx.signature.tensors
     return copy(ctx, "x", x, [x.strides[axis % x.rank] for axis in ctx.signature.attributes["axes"]])
-
-
-def bind_pixel_shuffle(ctx: BindContext) -> Sequence[Launch]:
-    """Bind ``pixel_shuffle`` of ``[N, C, H, W]`` and of ``[N, P, B, H, W]``, any strides."""
-    (x,) = ctx.signature.tensors
-    (out,) = ctx.signature.outputs
-    if out.size == 0:
-        return ()
-    r = ctx.signature.attributes["r"]
-    repeat = x.shape[2] if x.rank == 5 else 1
-    strides = x.strides if x.rank == 5 else (*x.strides[:2], 0, *x.strides[2:])
-    _, channels, out_height, out_width = out.shape
-    block_r = triton.next_power_of_2(r)
-    block = max(1, LINE // block_r)
-    count = out.size // r
-    step = launch(
-        ctx,
-        shuffle,
-        programs=triton.cdiv(count, block),
-        arguments={
-            "x": Pointer("x", _bits(x.dtype), x.align),
-            "out": Pointer("out", _bits(x.dtype), out.align),
-            "count": count,
-            "channels": channels,
-            "height": out_height // r,
-            "width": out_width // r,
-            "repeat": repeat,
-            "r": r,
-            "x_strides": strides,
-            "out_strides": out.strides,
-        },
-        constants={
-            "WIDE": out.size + LINE * r >= NARROW
-            or 2 * max(reach(x.shape, x.strides), reach(out.shape, out.strides)) >= NARROW,
-            "BLOCK": block,
-            "BLOCK_R": block_r,
-        },
-        options=OPTIONS,
-    )
-    return (step,)

@@ -2,9 +2,10 @@
 
 An image of H r by W r pixels has r^2 planes of H by W, and row h r + i of the image meets row h of r planes, those of
 i r + j. One program moves ``BLOCK_ROWS`` rows of the image, ``BLOCK`` pixels of each plane's row at a time: all that
-depends on the row is worked out once a row. For r of 2 and 4 the r rows are joined, or split, in registers, so that
-memory is touched in runs of 16 bytes on both sides; for any other r the image's side is in steps of r elements, whose
-gaps the other steps of the same program fill.
+depends on the row is worked out once a row. For r of 2 and 4 the r rows are joined, or split, in registers. For any
+other r up to 8 a thread has a piece of 16 bytes of each of the r rows, which are as many pieces of the image's row: so
+memory is touched in runs of 16 bytes on both sides. Beyond, the image's side is in steps of r elements, whose gaps the
+other steps of the same program fill.
 
 At the least an element is read and written once.
 """
@@ -19,11 +20,18 @@ import triton.language as tl
 from nbx_registry.launch import BindContext, Launch
 from nbx_registry.spec import TensorSpec
 from nbx_triton.compiler import Options
+from nbx_triton.kernels.lanes import stack, unstack
 from nbx_triton.kernels.strided import NARROW, program, reach
 from nbx_triton.kernels.tiles import ELEMENTS, tile_shape
 from nbx_triton.launching import Pointer, launch
 
 OPTIONS = Options(num_warps=4, num_stages=1, enable_fp_fusion=False)
+JOINED = (2, 4)
+"""What r rows are joined in registers for."""
+MOST = 8
+"""The largest r for which a thread has pieces of r rows."""
+HELD = 64
+"""Elements of a thread's pieces at the most."""
 
 
 @triton.jit
@@ -113,6 +121,63 @@ def move_rows(
             tl.store(line + pixel * image_strides[3], tl.load(place, mask=own, other=0), mask=own)
 
 
+@triton.jit
+def move_pieces(
+    planes,
+    image,
+    channels,
+    height,
+    width,
+    repeat,
+    plane_strides,
+    image_strides,
+    UNSHUFFLE: tl.constexpr,
+    R: tl.constexpr,
+    WIDE: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BITS: tl.constexpr,
+):
+    """Move a tile as `move_rows` does, a lane 2^BITS pixels of each of R planes: R pieces of a row of the image."""
+    pieces: tl.constexpr = BLOCK >> BITS
+    lanes: tl.constexpr = BLOCK_ROWS * pieces
+    across = (width + BLOCK - 1) // BLOCK
+    down = (height * R + BLOCK_ROWS - 1) // BLOCK_ROWS
+    number = program(WIDE)
+    channel = number // across // down % channels
+    batch = number // across // down // channels
+    lane = tl.arange(0, lanes)[:, None]
+    row = number // across % down * BLOCK_ROWS + lane // pieces
+    column = number % across * BLOCK + (lane % pieces << BITS)
+    e = tl.arange(0, 2**BITS)[None, :]
+    here = row < height * R
+    inside = here & (column + e < width)
+    plane = (channel * R + row % R) * R
+    place = planes + batch * plane_strides[0] + row // R * plane_strides[3] + (column + e) * plane_strides[4]
+    line = image + batch * image_strides[0] + channel * image_strides[1] + row * image_strides[2]
+    found = ()
+    for i in tl.static_range(R):
+        if UNSHUFFLE:
+            pixel = column * R + (i << BITS) + e
+            piece = tl.load(line + pixel * image_strides[3], mask=here & (pixel < width * R), other=0)
+        else:
+            piece = tl.load(place + plane_offset(plane + i, repeat, plane_strides), mask=inside, other=0)
+        found = found + unstack(piece, lanes, BITS)
+    for i in tl.static_range(R):
+        parts = ()
+        for k in tl.static_range(2**BITS):
+            if UNSHUFFLE:
+                parts = parts + (found[k * R + i],)  # noqa: RUF005 - the compiler unpacks no tuples
+            else:
+                parts = parts + (found[((i << BITS) + k) % R * 2**BITS + ((i << BITS) + k) // R],)  # noqa: RUF005
+        piece = stack(parts, lanes, BITS)
+        if UNSHUFFLE:
+            tl.store(place + plane_offset(plane + i, repeat, plane_strides), piece, mask=inside)
+        else:
+            pixel = column * R + (i << BITS) + e
+            tl.store(line + pixel * image_strides[3], piece, mask=here & (pixel < width * R))
+
+
 def _move(ctx: BindContext, planes: tuple[str, TensorSpec], image: tuple[str, TensorSpec]) -> Sequence[Launch]:
     """Move between planes, of rank 4 or 5, and the image, whichever of the two is the output."""
     (out,) = ctx.signature.outputs
@@ -123,13 +188,15 @@ def _move(ctx: BindContext, planes: tuple[str, TensorSpec], image: tuple[str, Te
     repeat = many.shape[2] if many.rank == 5 else 1
     strides = many.strides if many.rank == 5 else (*many.strides[:2], 0, *many.strides[2:])
     batch, channels, height, width = one.shape[0], one.shape[1], *many.shape[-2:]
-    block_rows, block = tile_shape(height * r, width, ELEMENTS // triton.next_power_of_2(r))
+    block_rows, block = tile_shape(height * r, width, max(1, ELEMENTS // triton.next_power_of_2(r)))
+    pieces = r <= MOST and r not in JOINED
+    piece = min(16 // out.dtype.itemsize, block, HELD // triton.next_power_of_2(r))
     bits = f"int{out.dtype.itemsize * 8}"
     # Masked rows and pixels past the end have offsets too.
     slack = (block_rows + block * r) * max(map(abs, (*strides, *one.strides)))
     step = launch(
         ctx,
-        move_rows,
+        move_pieces if pieces else move_rows,
         programs=batch * channels * triton.cdiv(height * r, block_rows) * triton.cdiv(width, block),
         arguments={
             "planes": Pointer(plane_name, bits, many.align),
@@ -148,6 +215,7 @@ def _move(ctx: BindContext, planes: tuple[str, TensorSpec], image: tuple[str, Te
             or out.size + block_rows * r * block >= NARROW,
             "BLOCK_ROWS": block_rows,
             "BLOCK": block,
+            **({"BITS": piece.bit_length() - 1} if pieces else {}),
         },
         options=OPTIONS,
     )

@@ -9,19 +9,18 @@ _ROW_KEY = ("x.dtype", "x.shape", "x.strides")
 KERNELS = (
     kernel(
         "pixel_shuffle@1",
-        "joined",
+        "rows",
         "pixels:bind_shuffle",
-        when=("bits(x.dtype) in (8, 16, 32, 64)", "r in (2, 3, 4)"),
+        when=("bits(x.dtype) in (8, 16, 32, 64)",),
         key=(*_ROW_KEY, "r"),
         batch_invariant=True,
-        preference=1,
         doc="One program writes about 4096 elements of rows of the image, joined in registers from r rows of planes.",
     ),
     kernel(
         "pixel_unshuffle@1",
         "rows",
         "pixels:bind_unshuffle",
-        when=("bits(x.dtype) in (8, 16, 32, 64)", "r <= 64"),
+        when=("bits(x.dtype) in (8, 16, 32, 64)",),
         key=(*_ROW_KEY, "r"),
         batch_invariant=True,
         doc="One program reads about 4096 elements of rows of the image, split in registers into r rows of planes.",

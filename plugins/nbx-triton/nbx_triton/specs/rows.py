@@ -1,4 +1,4 @@
-"""Specs of kernels that treat tensors row by row: embedding, paged_kv_append, layouts."""
+"""Specs of kernels that treat tensors row by row: embedding, paged_kv_append, permute_dims."""
 
 from __future__ import annotations
 
@@ -42,14 +42,5 @@ KERNELS = (
         key=(*_ROW_KEY, "axes"),
         batch_invariant=True,
         doc="One program copies a tile of the two axes that are densest in the input and in the output.",
-    ),
-    kernel(
-        "pixel_shuffle@1",
-        "runs",
-        "layout:bind_pixel_shuffle",
-        when=("bits(x.dtype) in (8, 16, 32, 64)", "r <= 64"),
-        key=(*_ROW_KEY, "r"),
-        batch_invariant=True,
-        doc="One program writes about 1024 consecutive elements, in runs of r read from r channels.",
     ),
 )

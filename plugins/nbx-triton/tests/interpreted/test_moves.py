@@ -57,7 +57,8 @@ def test_a_position_past_the_tables_reads_nothing(run: Callable) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "r"), [*((dtype, 2) for dtype in DTYPES), ("float32", 1), ("float64", 3), ("int8", 4), ("float16", 14)]
+    ("dtype", "r"),
+    [*((dtype, 2) for dtype in DTYPES), ("float32", 1), ("float64", 3), ("int8", 4), ("int8", 7), ("float16", 14)],
 )
 def test_pixel_unshuffle(check: Callable, rng: np.random.Generator, dtype: str, r: int) -> None:
     x = some(rng, dtype, 1 + (r < 14), 2, 2 * r, 5 * r)
@@ -65,17 +66,19 @@ def test_pixel_unshuffle(check: Callable, rng: np.random.Generator, dtype: str, 
     check("nbx-triton/pixel_unshuffle/rows", x.transpose(0, 1, 3, 2)[:, ::2, ::-1], r=r)
 
 
-@pytest.mark.parametrize(("dtype", "r"), [*((dtype, 2) for dtype in DTYPES), ("float64", 3), ("int8", 4)])
-def test_pixel_shuffle_joined(check: Callable, rng: np.random.Generator, dtype: str, r: int) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "r"), [*((dtype, r) for dtype in DTYPES for r in (1, 2, 3)), ("float64", 5), ("int8", 4), ("float16", 9)]
+)
+def test_pixel_shuffle(check: Callable, rng: np.random.Generator, dtype: str, r: int) -> None:
     x = some(rng, dtype, 2, 2 * r * r, 5, 33)
-    check("nbx-triton/pixel_shuffle/joined", x, r=r)
-    check("nbx-triton/pixel_shuffle/joined", x.transpose(0, 1, 3, 2)[..., ::-1], r=r)
+    check("nbx-triton/pixel_shuffle/rows", x, r=r)
+    check("nbx-triton/pixel_shuffle/rows", x.transpose(0, 1, 3, 2)[..., ::-1], r=r)
 
 
 @pytest.mark.parametrize(("repeats", "r"), [(1, 2), (3, 2), (36, 3)])
 def test_pixel_shuffle_of_a_broadcast_view(check: Callable, normal: Callable, repeats: int, r: int) -> None:
     x = np.broadcast_to(normal("float16", 1, 36 // repeats, 1, 5, 7), (1, 36 // repeats, repeats, 5, 7))
-    check("nbx-triton/pixel_shuffle/joined", x, r=r)
+    check("nbx-triton/pixel_shuffle/rows", x, r=r)
 
 
 @pytest.mark.parametrize(

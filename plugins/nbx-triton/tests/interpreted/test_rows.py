@@ -92,18 +92,3 @@ def test_permute_dims_of_views(check: Callable, normal: Callable) -> None:
     x = normal("float16", 3, 66, 35)
     check("nbx-triton/permute_dims/tiles", x[:, ::2, ::-1], axes=(2, 1, 0), copy=True)
     check("nbx-triton/permute_dims/tiles", np.broadcast_to(x[:, :1], x.shape), axes=(1, 2, 0), copy=True)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("r", "shape"), [(1, (1, 2, 3, 4)), (2, (2, 12, 5, 7)), (3, (1, 18, 33, 4))], ids=str)
-def test_pixel_shuffle(check: Callable, rng: np.random.Generator, dtype: str, r: int, shape: tuple[int, ...]) -> None:
-    x = np.asarray(rng.standard_normal(shape) * 9).astype(dtype)
-    check("nbx-triton/pixel_shuffle/runs", x, r=r)
-    last = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
-    check("nbx-triton/pixel_shuffle/runs", last, r=r)
-
-
-@pytest.mark.parametrize("repeats", [1, 3, 4, 12])
-def test_pixel_shuffle_of_a_broadcast_view(check: Callable, normal: Callable, repeats: int) -> None:
-    x = np.broadcast_to(normal("float16", 2, 12 // repeats, 1, 5, 7), (2, 12 // repeats, repeats, 5, 7))
-    check("nbx-triton/pixel_shuffle/runs", x, r=2)
