@@ -1,11 +1,11 @@
 """rfft and irfft of lengths that are powers of two, from 16 to 16384: butterflies in registers.
 
-With N = 2^(FIRST + REST), a thread holds ``x[2^REST j + r]`` for all j, and makes of them the frequencies k from 0 to half
-of 2^FIRST; the others are conjugates of these, since x is real. Twiddled, they are exchanged through shared memory; then
-another thread holds all r of one k, and a complex transform over r gives the frequencies k + 2^FIRST q. Where 2^REST
-numbers are more than a thread holds, that goes in two passes, with one more exchange between them. What there is at k
-half of 2^FIRST is real before it is twiddled: half of a transform's length is enough for it. The inverse goes the same
-way back.
+With N = 2^(FIRST + REST), a thread holds ``x[2^REST j + r]`` for all j, and makes of them the frequencies k from 0 to
+half of 2^FIRST; the others are conjugates of these, since x is real. Twiddled, they are exchanged through shared memory;
+then another thread holds all r of one k, and a complex transform over r gives the frequencies k + 2^FIRST q. Where
+2^REST numbers are more than a thread holds, that goes in two passes, with one more exchange between them. What there is
+at k half of 2^FIRST is real before it is twiddled: half of a transform's length is enough for it. The inverse goes the
+same way back.
 
 float32 [4096, 1024] and its frequencies are 33.6 MB, 8 us at the 4.25 TB/s of an H200.
 
@@ -230,7 +230,7 @@ def inverse(
     HIGH: tl.constexpr,
     MIDDLE_HIGH: tl.constexpr,
 ):
-    """Write ``ROWS`` rows of 2^(FIRST + REST) numbers from ``known`` frequencies. Strides of x count complex numbers."""
+    """Write ``ROWS`` rows of 2^(FIRST + REST) numbers, of ``known`` frequencies. Strides of x count complex numbers."""
     half: tl.constexpr = 2**FIRST // 2
     lanes: tl.constexpr = ROWS * half
     lane = tl.arange(0, lanes << HIGH)

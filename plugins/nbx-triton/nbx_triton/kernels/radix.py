@@ -1,9 +1,9 @@
-"""Transforms of a few numbers that one thread holds: each number is a tensor of lanes, and a tuple of them a transform's.
+"""Transforms of a few numbers that one thread holds: each number is a tensor of lanes, and a transform's are a tuple.
 
 Complex numbers go by halves, decimating in frequency (J. W. Cooley and J. W. Tukey, "An Algorithm for the Machine
-Calculation of Complex Fourier Series", 1965); of real ones the sums give the even frequencies, and the differences, each
-pair of them one complex number, the odd ones (P. Duhamel, "Implementation of Split-Radix FFT Algorithms", 1986). Fused
-multiply-adds are where they are written.
+Calculation of Complex Fourier Series", 1965); of real ones the sums give the even frequencies, and the differences,
+each pair of them one complex number, the odd ones (P. Duhamel, "Implementation of Split-Radix FFT Algorithms", 1986).
+Fused multiply-adds are where they are written.
 """
 
 from __future__ import annotations
