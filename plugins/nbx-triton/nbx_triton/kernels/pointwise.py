@@ -27,6 +27,7 @@ from nbx_triton.kernels.elementary import (
     power_of_e,
     short_decay,
     short_gaussian_error_unit,
+    short_power_of_e,
 )
 from nbx_triton.kernels.mathematics import normal_distribution
 from nbx_triton.kernels.walk import Operand, Request, consecutive, operand, tile, walk_dense, walk_strided
@@ -136,11 +137,14 @@ def evaluate(OP: tl.constexpr, x1, x2, x3, result: tl.constexpr):
             else:
                 y = tl.rsqrt(a)
         elif OP == "exp":
-            y = exponential_in(a, result)
+            if result == tl.float16:
+                y = short_power_of_e(a)
+            else:
+                y = exponential_in(a, result)
         elif OP == "sigmoid":
             y = 1.0 / (1.0 + decay_in(a, result))
         elif OP == "silu":
-            y = a / (1.0 + decay_in(a, result))
+            y = a * (1.0 / (1.0 + decay_in(a, result)))
         elif OP == "gelu":
             if result.primitive_bitwidth == 16:
                 y = short_gaussian_error_unit(a)
@@ -148,7 +152,7 @@ def evaluate(OP: tl.constexpr, x1, x2, x3, result: tl.constexpr):
                 y = a * normal_distribution(a)
         elif OP == "gelu_tanh":
             # The tanh of half of it is 2 / (1 + e^-that) - 1.
-            y = a / (1.0 + decay_in(a * (a * a * 0.07135481627260025 + 1.5957691216057308), result))
+            y = a * (1.0 / (1.0 + decay_in(a * (a * a * 0.07135481627260025 + 1.5957691216057308), result)))
         elif OP == "log":
             if result == tl.float64:
                 y = tl.log(a)
