@@ -1,0 +1,63 @@
+"""Products of a few rows compile within limits on every architecture, their matrices read by 16 bytes."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import triton
+
+import nbx_registry as nbx
+
+CASES = {
+    "linear/dots": ["bfloat16[8, 2048]", "bfloat16[3000, 2048]", "bfloat16[3000]"],
+    "matmul/dots": ["float32[33, 2048]", "float32[2048]"],
+    "matmul/columns": ["float16[8, 2048]", "float16[2048, 3000]"],
+}
+
+
+@pytest.mark.parametrize("device", ["nvidia/v100-sxm2-16gb", "nvidia/h200-sxm", "nvidia/rtx-5090"])
+@pytest.mark.parametrize("kernel", CASES)
+def test_builds_within_the_devices_limits(
+    registry: nbx.Registry, bind: Callable[..., Any], kernel: str, device: str
+) -> None:
+    facts = registry.devices[device]
+    (launch,) = bind(f"nbx-triton/{kernel}", CASES[kernel], device).launches
+    made = launch.function
+    assert made.shared_bytes <= facts.fact("shared.bytes_per_block_optin")
+    assert made.registers * made.threads <= facts.fact("registers.per_block")
+    assert made.spills == 0
+
+
+def test_more_than_2_to_the_31_elements_build(bind: Callable[..., Any]) -> None:
+    tensors = ["float16[1, 32768]", "float16[65544, 32768]", None]
+    (launch,) = bind("nbx-triton/linear/dots", tensors, "nvidia/h200-sxm").launches
+    assert launch.function.spills == 0
+
+
+def test_a_row_of_results_reads_16_bytes_at_a_time(bind: Callable[..., Any], tmp_path: Path) -> None:
+    tensors = ["float16[1, 2048]", "float16[8192, 2048]", None]
+    (launch,) = bind("nbx-triton/linear/dots", tensors, "nvidia/h200-sxm").launches
+    image = tmp_path / "kernel.cubin"
+    image.write_bytes(launch.function.image)
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    text = subprocess.run([tool, "-sass", image], check=True, capture_output=True, text=True).stdout
+    wide, all_loads = (sum(load in line for line in text.splitlines()) for load in ("LDG.E.128", "LDG.E"))
+    assert 0 < wide == all_loads
+
+
+@pytest.mark.parametrize(
+    ("op", "tensors", "variant"),
+    [
+        ("linear", ["float16[1, 2048]", "float16[2048, 2048]", None], "dots"),
+        ("matmul", ["float16[8, 2048]", "float16[2048, 2048]"], "columns"),
+        ("matmul", ["float16[2048, 2048]", "float16[2048]"], "dots"),
+    ],
+    ids=str,
+)
+def test_a_few_rows_take_these(registry: nbx.Registry, op: str, tensors: list[str | None], variant: str) -> None:
+    decision = registry.decide(op, *tensors, device="nvidia/h200-sxm", require="any")
+    assert decision.chosen == f"nbx-triton/{op}/{variant}"
