@@ -1,8 +1,8 @@
 """rfft and irfft of lengths that are powers of two, from 16 to 16384: butterflies in registers.
 
 With N = 2^(FIRST + REST), a thread holds ``x[2^REST j + r]`` for all j, and makes of them the frequencies k from 0 to
-half of 2^FIRST; the others are conjugates of these, since x is real. Twiddled, they are exchanged through shared memory;
-then another thread holds all r of one k, and a complex transform over r gives the frequencies k + 2^FIRST q. Where
+half of 2^FIRST; the others are conjugates of these, since x is real. Twiddled, they go through shared memory; then
+another thread holds all r of one k, and a complex transform over r gives the frequencies k + 2^FIRST q. Where
 2^REST numbers are more than a thread holds, that goes in two passes, with one more exchange between them. What there is
 at k half of 2^FIRST is real before it is twiddled: half of a transform's length is enough for it. The inverse goes the
 same way back.
@@ -48,7 +48,7 @@ SETTINGS = Space(
 @triton.jit
 def _deal(one, LANES: tl.constexpr, BITS: tl.constexpr):
     """Return real and imaginary parts, one[2^BITS, 2, ...] of LANES lanes in all, as tuples."""
-    both = unstack(tl.reshape(one, (2 << BITS, LANES)), LANES, BITS + 1, FIRST=True)
+    both = unstack(tl.reshape(one, (2 * 2**BITS, LANES)), LANES, BITS + 1, FIRST=True)
     re = ()
     im = ()
     for t in tl.static_range(2**BITS):
@@ -83,12 +83,12 @@ def _along(one, LANES: tl.constexpr, BITS: tl.constexpr, HIGH: tl.constexpr):
     """
     low: tl.constexpr = BITS - HIGH
     if HIGH > 0:
-        digits = tl.permute(tl.reshape(one, (2, LANES, 1 << HIGH, 1 << low)), (2, 0, 3, 1))
+        digits = tl.permute(tl.reshape(one, (2, LANES, 2**HIGH, 2**low)), (2, 0, 3, 1))
         re, im = _deal(digits, LANES << low, HIGH)
         re, im = transform(re, im, HIGH)
         re, im = _twiddle(re, im, LANES, low, HIGH, False)
         both = stack(re + im, LANES << low, HIGH + 1, FIRST=True)
-        one = tl.permute(tl.reshape(both, (2, 1 << HIGH, 1 << low, LANES)), (2, 0, 1, 3))
+        one = tl.permute(tl.reshape(both, (2, 2**HIGH, 2**low, LANES)), (2, 0, 1, 3))
     else:
         one = tl.permute(one, (2, 0, 1))
     re, im = _deal(one, LANES << HIGH, low)
@@ -102,12 +102,12 @@ def _back_along(re, im, LANES: tl.constexpr, BITS: tl.constexpr, HIGH: tl.conste
     re, im = transform_back(re, im, low)
     one = stack(re + im, LANES << HIGH, low + 1, FIRST=True)
     if HIGH > 0:
-        digits = tl.permute(tl.reshape(one, (2, 1 << low, 1 << HIGH, LANES)), (2, 0, 1, 3))
+        digits = tl.permute(tl.reshape(one, (2, 2**low, 2**HIGH, LANES)), (2, 0, 1, 3))
         re, im = _deal(digits, LANES << low, HIGH)
         re, im = _twiddle(re, im, LANES, low, HIGH, True)
         re, im = transform_back(re, im, HIGH)
         one = stack(re + im, LANES << low, HIGH + 1, FIRST=True)
-    return tl.reshape(one, (2, 1 << BITS, LANES))
+    return tl.reshape(one, (2, 2**BITS, LANES))
 
 
 @triton.jit
@@ -117,26 +117,26 @@ def _frequencies(lane, LANES: tl.constexpr, FIRST: tl.constexpr, REST: tl.conste
     Frequencies beyond the middle are conjugates of those that they come to.
     """
     half: tl.constexpr = 2**FIRST // 2
-    q = (tl.arange(0, 1 << (REST - HIGH)) << HIGH).to(lane.dtype)[None, :] + (lane // LANES)[:, None]
+    q = (tl.arange(0, 2 ** (REST - HIGH)) << HIGH).to(lane.dtype)[None, :] + (lane // LANES)[:, None]
     # By bits: the compiler must not see neighbours, or it would give one thread several lanes.
     f = (q << FIRST) + (lane & (half - 1))[:, None]
-    beyond = q >= (1 << REST) // 2
-    return lane % LANES // half, tl.where(beyond, (1 << (FIRST + REST)) - f, f), beyond
+    beyond = q >= 2**REST // 2
+    return lane % LANES // half, tl.where(beyond, 2 ** (FIRST + REST) - f, f), beyond
 
 
 @triton.jit
 def _middles(FIRST: tl.constexpr, REST: tl.constexpr, HIGH: tl.constexpr, lane, LANES: tl.constexpr):
     """Return frequencies that are an odd multiple of half of 2^FIRST, of lanes (HIGH bits, LANES) by the other bits."""
-    s = (tl.arange(0, 1 << (REST - 1 - HIGH)) << HIGH).to(lane.dtype)[None, :] + (lane // LANES)[:, None]
-    f = (s << (FIRST + 1)) + (1 << (FIRST - 1))
-    beyond = f > (1 << (FIRST + REST)) // 2
-    return tl.where(beyond, (1 << (FIRST + REST)) - f, f), beyond
+    s = (tl.arange(0, 2 ** (REST - 1 - HIGH)) << HIGH).to(lane.dtype)[None, :] + (lane // LANES)[:, None]
+    f = (s << (FIRST + 1)) + 2 ** (FIRST - 1)
+    beyond = f > 2 ** (FIRST + REST) // 2
+    return tl.where(beyond, 2 ** (FIRST + REST) - f, f), beyond
 
 
 @triton.jit
 def _store(start, column, f, beyond, mask, re, im, LANES: tl.constexpr, BITS: tl.constexpr):
     """Write complex numbers, tuples of 2^BITS, to the places f of each lane, conjugates ``beyond``."""
-    both = tl.permute(tl.reshape(stack(re + im, LANES, BITS + 1, FIRST=True), (2, 1 << BITS, LANES)), (2, 1, 0))
+    both = tl.permute(tl.reshape(stack(re + im, LANES, BITS + 1, FIRST=True), (2, 2**BITS, LANES)), (2, 1, 0))
     part = tl.arange(0, 2)[None, None, :]
     both = tl.where(beyond[:, :, None] & (part == 1), -both, both)
     tl.store((start[:, None] + f * (2 * column))[:, :, None] + part, both, mask=mask[:, :, None])
@@ -172,7 +172,7 @@ def forward(
     half: tl.constexpr = 2**FIRST // 2
     lane = tl.arange(0, ROWS << REST)
     row = program(WIDE) * ROWS + lane // 2**REST
-    r = lane & ((1 << REST) - 1)
+    r = lane & (2**REST - 1)
     j = tl.arange(0, 2**FIRST).to(row.dtype)
     place = (x + locate(row, shape, x_strides) + r * x_column)[:, None] + ((j << REST) * x_column)[None, :]
     held = unstack(tl.load(place, mask=(row < rows)[:, None], other=0), ROWS << REST, FIRST)
@@ -198,7 +198,7 @@ def forward(
 
     # At half of 2^FIRST, two real numbers a complex one.
     low, high = tl.split(tl.permute(tl.reshape(re[half], (ROWS, 2, 2**REST // 2)), (0, 2, 1)))
-    c, s = circle(tl.arange(0, 2**REST // 2), 2 << REST, 1.0 / (2 << REST))
+    c, s = circle(tl.arange(0, 2**REST // 2), 2 * 2**REST, 1.0 / (2 * 2**REST))
     a, b = product(low, -high, c[None, :], s[None, :])
     one = tl.permute(tl.join(a, b), (2, 0, 1))
     all_re, all_im = _along(one, ROWS, REST - 1, MIDDLE_HIGH)
@@ -242,8 +242,8 @@ def inverse(
     # At the ends imaginary parts do not count; both are at k = 0 and the high bits' first.
     ends = lane % lanes & (half - 1) | lane // lanes
     real_im = ()
-    for t in tl.static_range(1 << (REST - HIGH)):
-        if t == 0 or 2 * t == 1 << (REST - HIGH):
+    for t in tl.static_range(2 ** (REST - HIGH)):
+        if t == 0 or 2 * t == 2 ** (REST - HIGH):
             real_im = real_im + (tl.where(ends == 0, 0.0, im[t]),)  # noqa: RUF005 - the compiler unpacks no tuples
         else:
             real_im = real_im + (im[t],)  # noqa: RUF005
@@ -259,13 +259,13 @@ def inverse(
     re, im = _load(start, x_column, f.to(row.dtype), beyond, mask, ROWS << MIDDLE_HIGH, REST - 1 - MIDDLE_HIGH)
     one = tl.permute(_back_along(re, im, ROWS, REST - 1, MIDDLE_HIGH), (2, 1, 0))
     re, im = tl.split(one)
-    c, s = circle(tl.arange(0, 2**REST // 2), 2 << REST, 1.0 / (2 << REST))
+    c, s = circle(tl.arange(0, 2**REST // 2), 2 * 2**REST, 1.0 / (2 * 2**REST))
     a, b = product(re, im, c[None, :], -s[None, :])
     middle = tl.reshape(tl.permute(tl.join(a, -b), (0, 2, 1)), (ROWS << REST,)) * 2
 
     lane = tl.arange(0, ROWS << REST)
     row = program(WIDE) * ROWS + lane // 2**REST
-    r = lane & ((1 << REST) - 1)
+    r = lane & (2**REST - 1)
     cosines, sines = powers(r, FIRST + REST, half - 1)
     turned_re = (all_re[0],)
     turned_im = (all_im[0],)
@@ -274,7 +274,7 @@ def inverse(
         turned_re = turned_re + (a,)  # noqa: RUF005
         turned_im = turned_im + (b,)  # noqa: RUF005
     held = transform_real_back(turned_re + (middle,), turned_im + (middle,), FIRST)  # noqa: RUF005
-    one = tl.permute(stack(held, ROWS << REST, FIRST, FIRST=True), (1, 0)) * (1.0 / (1 << (FIRST + REST)))
+    one = tl.permute(stack(held, ROWS << REST, FIRST, FIRST=True), (1, 0)) * (1.0 / 2 ** (FIRST + REST))
     j = tl.arange(0, 2**FIRST).to(row.dtype)
     place = (out + locate(row, shape, out_strides) + r * out_column)[:, None] + ((j << REST) * out_column)[None, :]
     tl.store(place, one, mask=(row < rows)[:, None])

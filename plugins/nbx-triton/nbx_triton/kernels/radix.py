@@ -58,11 +58,11 @@ def powers(place, BITS: tl.constexpr, COUNT: tl.constexpr):
     Of up to 7 they are products of the first; beyond, of those of 8 and its multiples, computed at 8 times the place:
     so errors do not add up. Up to 8 times the place must be on the circle.
     """
-    c, s = circle(place, 1 << BITS, 1.0 / (1 << BITS))
+    c, s = circle(place, 2**BITS, 1.0 / 2**BITS)
     cosines = (c,)
     sines = (s,)
     if COUNT >= 8:
-        c, s = circle(place * 8, 1 << BITS, 1.0 / (1 << BITS))
+        c, s = circle(place * 8, 2**BITS, 1.0 / 2**BITS)
         high_c = (c,)
         high_s = (s,)
         for k in tl.static_range(2, COUNT // 8 + 1):
@@ -93,16 +93,16 @@ def transform(re, im, BITS: tl.constexpr):
     for level in tl.static_range(BITS):
         all_re = ()
         all_im = ()
-        for block in tl.static_range(1 << level):
+        for block in tl.static_range(2**level):
             sum_re = ()
             sum_im = ()
             difference_re = ()
             difference_im = ()
-            for t in tl.static_range(1 << (BITS - 1 - level)):
+            for t in tl.static_range(2 ** (BITS - 1 - level)):
                 a_re = re[(block << (BITS - level)) + t]
                 a_im = im[(block << (BITS - level)) + t]
-                b_re = re[(block << (BITS - level)) + (1 << (BITS - 1 - level)) + t]
-                b_im = im[(block << (BITS - level)) + (1 << (BITS - 1 - level)) + t]
+                b_re = re[(block << (BITS - level)) + 2 ** (BITS - 1 - level) + t]
+                b_im = im[(block << (BITS - level)) + 2 ** (BITS - 1 - level) + t]
                 c_re, c_im = rotate(a_re - b_re, a_im - b_im, t, BITS - level)
                 sum_re = sum_re + (a_re + b_re,)  # noqa: RUF005
                 sum_im = sum_im + (a_im + b_im,)  # noqa: RUF005
