@@ -152,7 +152,9 @@ def evaluate(OP: tl.constexpr, x1, x2, x3, result: tl.constexpr):
                 y = a * normal_distribution(a)
         elif OP == "gelu_tanh":
             # The tanh of half of it is 2 / (1 + e^-that) - 1.
-            y = a * (1.0 / (1.0 + decay_in(a * (a * a * 0.07135481627260025 + 1.5957691216057308), result)))
+            inner = a * (a * a * 0.07135481627260025 + 1.5957691216057308)
+            # What counts is the error relative to 1, not to e^-that.
+            y = a * (1.0 / (1.0 + decay_in(inner, tl.float16 if result.primitive_bitwidth == 16 else result)))
         elif OP == "log":
             if result == tl.float64:
                 y = tl.log(a)
