@@ -12,15 +12,15 @@ from nbx_triton import cubin
 
 @pytest.fixture(scope="module")
 def artifact(bind: Callable[..., Any]) -> Any:
-    return bind("nbx-triton/sqrt/strided", ["float32[1000]"], "nvidia/h200-sxm").launches[0].function
+    return bind("nbx-triton/sqrt/dense", ["float32[1000]"], "nvidia/h200-sxm").launches[0].function
 
 
 def test_facts_of_a_kernel(artifact: Any) -> None:
     facts = cubin.read(artifact.image, artifact.entry)
     assert 8 <= facts.registers <= 255
     assert facts.local_bytes == 0
-    # x, out, count, the one extent, and two hidden pointers; strides of 1 are constants.
-    assert facts.parameters == 6
+    # x, out, count, and two hidden pointers.
+    assert facts.parameters == 5
 
 
 def test_every_prefix_is_refused(artifact: Any) -> None:
@@ -33,9 +33,9 @@ def test_every_prefix_is_refused(artifact: Any) -> None:
 
 def test_another_file_is_refused() -> None:
     with pytest.raises(cubin.CubinError, match="not a cubin"):
-        cubin.read(b"\x7fELF" + bytes(200), "unary")
+        cubin.read(b"\x7fELF" + bytes(200), "dense")
 
 
 def test_a_missing_kernel_is_named(artifact: Any) -> None:
-    with pytest.raises(cubin.CubinError, match="no kernel 'gelu'; it has unary"):
+    with pytest.raises(cubin.CubinError, match="no kernel 'gelu'; it has dense"):
         cubin.read(artifact.image, "gelu")

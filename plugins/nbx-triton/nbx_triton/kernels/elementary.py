@@ -142,10 +142,10 @@ def with_sign_of(size, x):
 
 
 @triton.jit
-def hyperbolic_tangent(x):
+def hyperbolic_tangent(x, SHORT: tl.constexpr):
     """Return tanh x within 1.4 ulp, 2.4 where a quotient is off by the 2 ulp that a GPU's fast one may be.
 
-    Below 0.625 x + x^3 p(x^2), off by 4.8e-9; above 1 - 2 / (e^2x + 1).
+    Below 0.625 x + x^3 p(x^2), off by 4.8e-9; above 1 - 2 / (e^2x + 1). SHORT: within 4 ulp, for results of 16 bits.
     """
     size = tl.abs(x)
     s = x * x
@@ -154,13 +154,16 @@ def hyperbolic_tangent(x):
     p = p * s + 0.13331331312656403
     p = p * s - 0.33333277702331543
     near = (s * p) * size + size
-    far = 1.0 - 2.0 / (normal_power_of_e(2.0 * at_most(size, 10.0)) + 1.0)
+    if SHORT:
+        far = 1.0 - 2.0 * (1.0 / (tl.exp2(at_most(size, 10.0) * 2.8853900817779268) + 1.0))
+    else:
+        far = 1.0 - 2.0 / (normal_power_of_e(2.0 * at_most(size, 10.0)) + 1.0)
     return with_sign_of(tl.where(size < 0.625, near, far), x)
 
 
 @triton.jit
-def error_function(x):
-    """Return erf x within 1.4 ulp.
+def error_function(x, SHORT: tl.constexpr):
+    """Return erf x within 1.4 ulp; SHORT: 2 ulp, for results of 16 bits.
 
     Below 0.921875 x + x p(x^2), off by 1.7e-8; above 1 - e^q(x) with a polynomial in place of ln erfc, off by 1.5e-9.
     """
@@ -179,7 +182,10 @@ def error_function(x):
     q = q * t - 0.6372657418251038
     q = q * t - 1.1276273727416992
     q = q * t - 0.00020700879395008087
-    far = 1.0 - normal_power_of_e(q)
+    if SHORT:
+        far = 1.0 - tl.exp2(q * 1.4426950408889634)
+    else:
+        far = 1.0 - normal_power_of_e(q)
     return with_sign_of(tl.where(size < 0.921875, near, far), x)
 
 

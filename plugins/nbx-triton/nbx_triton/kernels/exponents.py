@@ -115,8 +115,9 @@ def tabled_power(x, e):
     coefficients are those of the binomial series but for a multiple of its next one, which lessens the largest error.
     Before it is rounded to float16 a result is off by less than 2.8 ulp: found for every x and every e.
     """
-    entry = tl.arange(0, 512)
-    biased = entry & 255
+    # Exponents' last 7 bits tell them apart from -63 to 64.
+    place = tl.arange(0, 128)
+    biased = place | tl.where(place < 64, 128, 0)
     b2 = e * tl.fma(e, 0.5, -0.5)
     b3 = b2 * tl.fma(e, 0.3333333432674408, -0.6666666865348816)
     b4 = b3 * tl.fma(e, 0.25, -0.75)
@@ -136,16 +137,19 @@ def tabled_power(x, e):
     multiple = e * (biased - 127).to(tl.float32)
     rounded = (multiple + offset) + 12582912.0
     rest = ((multiple - (rounded - 12582912.0)) + offset) + offset_low
-    # Of exponents that float16 lacks anything.
     factor = power_of_2(rest, True).to(tl.int32, bitcast=True) + (rounded.to(tl.int32, bitcast=True) << 23)
-    factor = tl.where(entry > 255, float("nan"), factor.to(tl.float32, bitcast=True))
+    factor = factor.to(tl.float32, bitcast=True)
+    inverse = ((254 - biased) << 23).to(tl.float32, bitcast=True) * 0.6875
     # An infinity leaves the polynomial as an infinity of its last coefficient's sign.
     ends = tl.where(c7 > 0.0, 1.0, -1.0)
-    factor = tl.where(biased == 0, 0.0, tl.where(biased == 255, ends, factor))
-    # 11/16 2^-n with the sign of x.
-    inverse = (tl.maximum(254 - biased, 1) << 23) | ((entry & 256) << 23)
-    inverse = inverse.to(tl.float32, bitcast=True) * 0.6875
-    table = factor.to(tl.uint32, bitcast=True).to(tl.uint64) | (inverse.to(tl.uint32, bitcast=True).to(tl.uint64) << 32)
+    # By sign, the exponent's first bit, and the others. Those that float16 lacks have anything.
+    low = pair(tl.where(place == 0, 0.0, factor), inverse)
+    high = pair(tl.where(place == 127, ends, factor), tl.where(place == 127, 1.0, inverse))
+    none = tl.full((128,), float("nan"), tl.float32)
+    negative_low = pair(tl.where(place == 0, 0.0, none), inverse)
+    negative_high = pair(tl.where(place == 127, ends, none), tl.full((128,), -1.0, tl.float32))
+    table = tl.join(tl.join(low, negative_low), tl.join(high, negative_high))
+    table = tl.reshape(tl.permute(table, (1, 2, 0)), (512,))
     found = tl.gather(table, (x.to(tl.int32, bitcast=True) >> 23) & 511, 0)
     u = tl.fma(x, (found >> 32).to(tl.uint32).to(tl.float32, bitcast=True), -1.0)
     p = tl.fma(u, c7, c6)
@@ -157,6 +161,12 @@ def tabled_power(x, e):
     p = tl.fma(u, p, 1.0)
     # Adding 0 makes a zero positive, whatever sign the polynomial has there.
     return tl.fma(found.to(tl.uint32).to(tl.float32, bitcast=True), p, 0.0)
+
+
+@triton.jit
+def pair(low, high):
+    """Return two float32 as the halves of one word of 64 bits."""
+    return low.to(tl.uint32, bitcast=True).to(tl.uint64) | (high.to(tl.uint32, bitcast=True).to(tl.uint64) << 32)
 
 
 @triton.jit

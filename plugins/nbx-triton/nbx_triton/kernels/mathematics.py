@@ -38,7 +38,7 @@ def normal_distribution(x):
     """
     size = tl.minimum(tl.abs(x), 15.0)
     z = size * 0.7071067811865476
-    q = tl.div_rn(z - 2.0, z + 2.0)
+    q = (z - 2.0) / (z + 2.0)
     p = q * 2.963197221106384e-05 - 0.00035649052006192505
     p = p * q - 0.0012496431590989232
     p = p * q + 0.0012677779886871576
@@ -49,8 +49,11 @@ def normal_distribution(x):
     p = p * q - 0.16603147983551025
     p = p * q - 0.09276390075683594
     p = p * q + 1.2769783735275269
-    # size^2 in two parts, of which the first is exact: the exponent must not lose what rounding to float32 takes.
-    head = (size.to(tl.int32, bitcast=True) & -4096).to(tl.float32, bitcast=True)
-    decay = exponential(-0.5 * head * head) * tl.exp2(-0.7213475204444817 * (size - head) * (size + head))
-    tail = 0.5 * decay * tl.div_rn(p, 1.0 + 2.0 * z)
+    # The exponent must not lose what rounding to float32 takes of size^2, and of its product.
+    square = size * size
+    exponent = square * -0.7213475108146667
+    rest = tl.fma(square, -0.7213475108146667, -exponent) + square * -9.629815168e-09
+    rest = tl.fma(tl.fma(size, size, -square), -0.7213475204444817, rest)
+    decay = tl.exp2(exponent) * tl.fma(rest, 0.6931471805599453, 1.0)
+    tail = 0.5 * decay * (p / (1.0 + 2.0 * z))
     return tl.where(x > 0, 1.0 - tail, tail)

@@ -164,13 +164,13 @@ def evaluate(OP: tl.constexpr, x1, x2, x3, result: tl.constexpr):
             if result == tl.float64:
                 y = hyperbolic_tangent_float64(a)
             else:
-                y = hyperbolic_tangent(a)
+                y = hyperbolic_tangent(a, result.primitive_bitwidth == 16)
         else:
             tl.static_assert(OP == "erf")
             if result == tl.float64:
                 y = tl.erf(a)
             else:
-                y = error_function(a)
+                y = error_function(a, result.primitive_bitwidth == 16)
     return y
 
 

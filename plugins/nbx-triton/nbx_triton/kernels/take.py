@@ -1,7 +1,7 @@
 """take and embedding: places along an axis, copied one for each index. Bits are moved, whatever they mean.
 
 The axes before the one that is taken along number blocks, those after it the columns of a place. One program copies a
-tile of entries (block, index) by columns, about 4096 elements: a place or lines of it where places are long, and
+tile of entries (block, index) by columns, about 4096 bytes: a place or a part of it where places are long, and
 neighbouring entries where they are short. Deterministic.
 """
 
@@ -85,7 +85,7 @@ def _picked(
     shape, x_columns, out_columns = collapse(x.shape[axis + 1 :], x.strides[axis + 1 :], out.strides[after:])
     columns = prod(x.shape[axis + 1 :])
     entries = prod(x.shape[:axis]) * indices.size
-    block_entries, block_columns = tile_shape(entries, columns)
+    block_entries, block_columns = tile_shape(entries, columns, ELEMENTS // x.dtype.itemsize)
     bits = f"int{x.dtype.itemsize * 8}"
     # Masked entries and columns past the end have offsets too.
     steps = (*x_blocks, *out_blocks, *x_columns, *out_columns, *index_strides, *out_index, x.strides[axis])

@@ -41,6 +41,6 @@ KERNELS = (
         when=("bits(x.dtype) in (8, 16, 32, 64)",),
         key=(*_ROW_KEY, "indices.dtype", "indices.shape", "indices.strides", "axis", "out.strides"),
         batch_invariant=True,
-        doc="One program copies about 4096 elements of the places named; an index outside the axis gives zeros.",
+        doc="One program copies about 4096 bytes of the places named; an index outside the axis gives zeros.",
     ),
 )

@@ -60,7 +60,7 @@ _DENSE_DOC = (
 _STRIDED_DOC = (
     "One program computes a tile of 2048 elements, its rows counted out over all axes but the output's densest."
 )
-_DEFAULTS = {"vectors": 4, "warps": 4}
+_DEFAULTS = {"vectors": 2, "warps": 4}
 
 
 def _is_dense(operand: str, *, one: bool) -> tuple[str, ...]:

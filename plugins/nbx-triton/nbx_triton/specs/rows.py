@@ -14,7 +14,7 @@ KERNELS = (
         when=("bits(w.dtype) in (8, 16, 32, 64)",),
         key=("w.dtype", "w.shape", "w.strides", "index.dtype", "index.shape", "index.strides", "out.strides"),
         batch_invariant=True,
-        doc="One program copies about 4096 elements of the rows named; an index outside the table gives zeros.",
+        doc="One program copies about 4096 bytes of the rows named; an index outside the table gives zeros.",
     ),
     kernel(
         "paged_kv_append@1",
