@@ -1,18 +1,19 @@
 """pixel_shuffle and pixel_unshuffle by rows of the image: bits moved, whatever they mean. Deterministic.
 
 An image of H r by W r pixels has r^2 planes of H by W, and row h r + i of the image meets row h of r planes, those of
-i r + j. One program moves ``BLOCK_ROWS`` rows of the image, ``BLOCK`` pixels of each plane's row at a time: all that
-depends on the row is worked out once a row. For r of 2 and 4 the r rows are joined, or split, in registers. For any
-other r up to 8 a thread has a piece of 16 bytes of each of the r rows, which are as many pieces of the image's row: so
-memory is touched in runs of 16 bytes on both sides. Beyond, the image's side is in steps of r elements, whose gaps the
-other steps of the same program fill.
+i r + j. One program moves a tile of rows of the image: all that depends on the row is worked out once a row. For r of 2
+and 4 the r rows are joined, or split, in registers. For any other r up to 8, where rows lie in pieces of 16 bytes, r
+pieces of as many planes' rows are as many of the image's row: a thread that has them splits them in registers, and r
+threads that write them read all and take their own, since stores of less than 32 bytes side by side are slow. Else the
+image is read, or written, in steps of r elements, whose gaps the other steps of the same program fill.
 
 At the least an element is read and written once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
@@ -122,7 +123,7 @@ def move_rows(
 
 
 @triton.jit
-def move_pieces(
+def split_pieces(
     planes,
     image,
     channels,
@@ -131,51 +132,130 @@ def move_pieces(
     repeat,
     plane_strides,
     image_strides,
-    UNSHUFFLE: tl.constexpr,
     R: tl.constexpr,
     WIDE: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     BITS: tl.constexpr,
 ):
-    """Move a tile as `move_rows` does, a lane 2^BITS pixels of each of R planes: R pieces of a row of the image."""
-    pieces: tl.constexpr = BLOCK >> BITS
-    lanes: tl.constexpr = BLOCK_ROWS * pieces
-    across = (width + BLOCK - 1) // BLOCK
+    """Read a tile of rows of one channel of the image, a lane R pieces, which make a piece of each of R planes.
+
+    BLOCK is the lanes of a row, a piece 2^BITS pixels; arguments are as for `move_rows`.
+    """
+    across = (width + (BLOCK << BITS) - 1) // (BLOCK << BITS)
     down = (height * R + BLOCK_ROWS - 1) // BLOCK_ROWS
     number = program(WIDE)
     channel = number // across // down % channels
     batch = number // across // down // channels
-    lane = tl.arange(0, lanes)[:, None]
-    row = number // across % down * BLOCK_ROWS + lane // pieces
-    column = number % across * BLOCK + (lane % pieces << BITS)
+    lane = tl.arange(0, BLOCK_ROWS * BLOCK)[:, None]
+    row = number // across % down * BLOCK_ROWS + lane // BLOCK
+    w = (number % across * BLOCK + lane % BLOCK) * 2**BITS
     e = tl.arange(0, 2**BITS)[None, :]
     here = row < height * R
-    inside = here & (column + e < width)
-    plane = (channel * R + row % R) * R
-    place = planes + batch * plane_strides[0] + row // R * plane_strides[3] + (column + e) * plane_strides[4]
     line = image + batch * image_strides[0] + channel * image_strides[1] + row * image_strides[2]
     found = ()
     for i in tl.static_range(R):
-        if UNSHUFFLE:
-            pixel = column * R + (i << BITS) + e
-            piece = tl.load(line + pixel * image_strides[3], mask=here & (pixel < width * R), other=0)
-        else:
-            piece = tl.load(place + plane_offset(plane + i, repeat, plane_strides), mask=inside, other=0)
-        found = found + unstack(piece, lanes, BITS)
-    for i in tl.static_range(R):
+        pixel = w * R + i * 2**BITS + e
+        piece = tl.load(line + pixel * image_strides[3], mask=here & (pixel < width * R), other=0)
+        found = found + unstack(piece, BLOCK_ROWS * BLOCK, BITS)
+    plane = (channel * R + row % R) * R
+    place = planes + batch * plane_strides[0] + row // R * plane_strides[3] + (w + e) * plane_strides[4]
+    for j in tl.static_range(R):
         parts = ()
         for k in tl.static_range(2**BITS):
-            if UNSHUFFLE:
-                parts = parts + (found[k * R + i],)  # noqa: RUF005 - the compiler unpacks no tuples
-            else:
-                parts = parts + (found[((i << BITS) + k) % R * 2**BITS + ((i << BITS) + k) // R],)  # noqa: RUF005
-        piece = stack(parts, lanes, BITS)
-        if UNSHUFFLE:
-            tl.store(place + plane_offset(plane + i, repeat, plane_strides), piece, mask=inside)
-        else:
-            pixel = column * R + (i << BITS) + e
-            tl.store(line + pixel * image_strides[3], piece, mask=here & (pixel < width * R))
+            parts = parts + (found[k * R + j],)  # noqa: RUF005 - the compiler unpacks no tuples
+        piece = stack(parts, BLOCK_ROWS * BLOCK, BITS)
+        tl.store(place + plane_offset(plane + j, repeat, plane_strides), piece, mask=here & (w + e < width))
+
+
+@triton.jit
+def join_pieces(
+    planes,
+    image,
+    channels,
+    height,
+    width,
+    repeat,
+    plane_strides,
+    image_strides,
+    R: tl.constexpr,
+    WIDE: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BITS: tl.constexpr,
+):
+    """Write a tile of rows of one channel of the image, a lane one piece of 2^BITS pixels.
+
+    R neighbours find their pixels in the same R pieces of planes, of which each takes its own: so lanes write side by
+    side. BLOCK is the lanes of a row; arguments are as for `move_rows`.
+    """
+    across = (width * R + (BLOCK << BITS) - 1) // (BLOCK << BITS)
+    down = (height * R + BLOCK_ROWS - 1) // BLOCK_ROWS
+    number = program(WIDE)
+    channel = number // across // down % channels
+    batch = number // across // down // channels
+    lane = tl.arange(0, BLOCK_ROWS * BLOCK)[:, None]
+    row = number // across % down * BLOCK_ROWS + lane // BLOCK
+    piece = number % across * BLOCK + lane % BLOCK
+    e = tl.arange(0, 2**BITS)[None, :]
+    here = row < height * R
+    w = piece // R * 2**BITS + e
+    plane = (channel * R + row % R) * R
+    place = planes + batch * plane_strides[0] + row // R * plane_strides[3] + w * plane_strides[4]
+    found = ()
+    for j in tl.static_range(R):
+        data = tl.load(place + plane_offset(plane + j, repeat, plane_strides), mask=here & (w < width), other=0)
+        found = found + unstack(data, BLOCK_ROWS * BLOCK, BITS)
+    own = tl.reshape(piece % R, (BLOCK_ROWS * BLOCK,))
+    parts = ()
+    for k in tl.static_range(2**BITS):
+        # Pixel p of R pieces is element p // R of plane p % R.
+        pixel = found[k % R * 2**BITS + k // R]
+        for i in tl.static_range(1, R):
+            other = found[(i * 2**BITS + k) % R * 2**BITS + (i * 2**BITS + k) // R]
+            pixel = tl.where(own == i, other, pixel)
+        parts = parts + (pixel,)  # noqa: RUF005 - the compiler unpacks no tuples
+    line = image + batch * image_strides[0] + channel * image_strides[1] + row * image_strides[2]
+    pixel = piece * 2**BITS + e
+    data = stack(parts, BLOCK_ROWS * BLOCK, BITS)
+    tl.store(line + pixel * image_strides[3], data, mask=here & (pixel < width * R))
+
+
+class _Tile(NamedTuple):
+    """How a program's part is cut: the function, rows, columns or lanes of a row, and the function's own constants."""
+
+    function: Any
+    rows: int
+    block: int
+    across: int
+    """Pixels of the planes that a tile has at the most."""
+    tiles: int
+    """Tiles of a row."""
+    constants: Mapping[str, Any]
+
+
+def _whole(spec: TensorSpec) -> bool:
+    """Whether rows are dense, and lie so that the compiler finds pieces of 16 bytes in them."""
+    return spec.align % 16 == 0 and spec.strides[-1] == 1 and all(stride % 16 == 0 for stride in spec.strides[:-1])
+
+
+def _tile(r: int, rows: int, width: int, itemsize: int, whole: bool, unshuffle: bool) -> _Tile:
+    """Return the tile of an image of so many rows, and of planes of so many columns; ``whole``: both lie in pieces."""
+    if r in JOINED or r > MOST or not whole:
+        block_rows, block = tile_shape(rows, width, max(1, ELEMENTS // triton.next_power_of_2(r)))
+        tiles = triton.cdiv(width, block)
+        return _Tile(move_rows, block_rows, block, block, tiles, {"UNSHUFFLE": unshuffle})
+    piece = min(16 // itemsize, HELD // triton.next_power_of_2(r))
+    pieces = triton.cdiv(width if unshuffle else width * r, piece)
+    lanes = ELEMENTS // (piece * triton.next_power_of_2(r)) if unshuffle else ELEMENTS // piece
+    # Lanes beyond the end of a row do nothing: the fewer the better, and of the same number the longest runs.
+    most = min(lanes, triton.next_power_of_2(pieces)).bit_length()
+    fitting = (2**bit for bit in range(min(most - 1, 4), most))
+    block = min(fitting, key=lambda size: (triton.cdiv(pieces, size) * size, -size))
+    block_rows = min(lanes // block, triton.next_power_of_2(rows))
+    constants = {"BITS": piece.bit_length() - 1}
+    function = split_pieces if unshuffle else join_pieces
+    return _Tile(function, block_rows, block, block * piece, triton.cdiv(pieces, block), constants)
 
 
 def _move(ctx: BindContext, planes: tuple[str, TensorSpec], image: tuple[str, TensorSpec]) -> Sequence[Launch]:
@@ -188,16 +268,15 @@ def _move(ctx: BindContext, planes: tuple[str, TensorSpec], image: tuple[str, Te
     repeat = many.shape[2] if many.rank == 5 else 1
     strides = many.strides if many.rank == 5 else (*many.strides[:2], 0, *many.strides[2:])
     batch, channels, height, width = one.shape[0], one.shape[1], *many.shape[-2:]
-    block_rows, block = tile_shape(height * r, width, max(1, ELEMENTS // triton.next_power_of_2(r)))
-    pieces = r <= MOST and r not in JOINED
-    piece = min(16 // out.dtype.itemsize, block, HELD // triton.next_power_of_2(r))
+    whole = _whole(many) and _whole(one)
+    tile = _tile(r, height * r, width, out.dtype.itemsize, whole, image_name == "x")
     bits = f"int{out.dtype.itemsize * 8}"
     # Masked rows and pixels past the end have offsets too.
-    slack = (block_rows + block * r) * max(map(abs, (*strides, *one.strides)))
+    slack = (tile.rows + tile.across * r) * max(map(abs, (*strides, *one.strides)))
     step = launch(
         ctx,
-        move_pieces if pieces else move_rows,
-        programs=batch * channels * triton.cdiv(height * r, block_rows) * triton.cdiv(width, block),
+        tile.function,
+        programs=batch * channels * triton.cdiv(height * r, tile.rows) * tile.tiles,
         arguments={
             "planes": Pointer(plane_name, bits, many.align),
             "image": Pointer(image_name, bits, one.align),
@@ -209,13 +288,12 @@ def _move(ctx: BindContext, planes: tuple[str, TensorSpec], image: tuple[str, Te
             "image_strides": one.strides,
         },
         constants={
-            "UNSHUFFLE": image_name == "x",
             "R": r,
             "WIDE": 2 * max(reach(many.shape, many.strides), reach(one.shape, one.strides)) + slack >= NARROW
-            or out.size + block_rows * r * block >= NARROW,
-            "BLOCK_ROWS": block_rows,
-            "BLOCK": block,
-            **({"BITS": piece.bit_length() - 1} if pieces else {}),
+            or out.size + tile.rows * r * tile.across >= NARROW,
+            "BLOCK_ROWS": tile.rows,
+            "BLOCK": tile.block,
+            **tile.constants,
         },
         options=OPTIONS,
     )

@@ -75,6 +75,14 @@ def test_pixel_shuffle(check: Callable, rng: np.random.Generator, dtype: str, r:
     check("nbx-triton/pixel_shuffle/rows", x.transpose(0, 1, 3, 2)[..., ::-1], r=r)
 
 
+@pytest.mark.parametrize(("dtype", "r"), [("bool", 3), ("float16", 1), ("float16", 3), ("float32", 7), ("int64", 5)])
+def test_pixels_of_rows_that_lie_in_pieces(check: Callable, rng: np.random.Generator, dtype: str, r: int) -> None:
+    check("nbx-triton/pixel_shuffle/rows", some(rng, dtype, 2, 2 * r * r, 5, 48), r=r)
+    check("nbx-triton/pixel_shuffle/rows", some(rng, dtype, 1, 2 * r * r, 3, 64)[..., :33], r=r)
+    check("nbx-triton/pixel_unshuffle/rows", some(rng, dtype, 2, 2, 5 * r, 48 * r), r=r)
+    check("nbx-triton/pixel_unshuffle/rows", some(rng, dtype, 1, 2, 3 * r, 64 * r)[..., : 33 * r], r=r)
+
+
 @pytest.mark.parametrize(("repeats", "r"), [(1, 2), (3, 2), (36, 3)])
 def test_pixel_shuffle_of_a_broadcast_view(check: Callable, normal: Callable, repeats: int, r: int) -> None:
     x = np.broadcast_to(normal("float16", 1, 36 // repeats, 1, 5, 7), (1, 36 // repeats, repeats, 5, 7))
