@@ -79,6 +79,8 @@ class Artifact:
     """Threads of one block, where the compiler fixed it."""
     parameters: int | None = None
     """Count of kernel parameters the image takes, hidden ones included."""
+    scratch_bytes: int = 0
+    """Device memory that each block needs beside its arguments, and a launch passes, bytes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

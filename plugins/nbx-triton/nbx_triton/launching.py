@@ -21,6 +21,9 @@ from nbx_triton.portable import TRITON
 MAX_PROGRAMS = 2**31 - 1
 """Programs along the first axis of a grid; the only axis used here."""
 
+SCRATCH_BYTES = 512
+"""Of a launch's scratch, what each program has: room for four descriptions of tensors."""
+
 _DIVISIBLE_BY = 16
 _MAX_HIDDEN = 4
 
@@ -49,6 +52,7 @@ def launch(
     arguments: Mapping[str, Argument],
     constants: Mapping[str, Any],
     options: Options,
+    scratch: str | None = None,
 ) -> Launch:
     """Compile ``function`` for these arguments and return its launch.
 
@@ -65,11 +69,14 @@ def launch(
     constants : mapping
         Compile-time arguments by name.
     options : Options
+    scratch : str, optional
+        A workspace of `SCRATCH_BYTES` for each program, where code keeps the descriptions of tensors that it makes.
 
     Raises
     ------
     NbxError
-        When a name is no parameter of the function, one of its parameters has no value, or the grid is too large.
+        When a name is no parameter of the function, one of its parameters has no value, the grid is too large, or code
+        wants scratch memory that it is not given.
     """
     names = list(function.arg_names)
     given = {**arguments, **constants}
@@ -97,9 +104,17 @@ def launch(
         raise NbxError(
             f"compiled kernel {artifact.entry!r} takes {artifact.parameters} parameters where {len(passed)} are passed"
         )
+    room = 0 if scratch is None else SCRATCH_BYTES
+    if artifact.scratch_bytes > room:
+        raise NbxError(
+            f"kernel {artifact.entry!r} wants {artifact.scratch_bytes} bytes of scratch memory for each program from its"
+            f" launcher, which gives {room}"
+        )
+    # Of the hidden parameters the first points to scratch memory.
+    unseen = tuple(scratch if scratch and i == 0 else NULL for i in range(hidden))
     return Launch(
         function=ctx.load(artifact),
-        args=(*passed, *(NULL for _ in range(hidden))),
+        args=(*passed, *unseen),
         grid=(programs, 1, 1),
         block=(artifact.threads or THREADS_PER_WARP, 1, 1),
         shared_bytes=artifact.shared_bytes,

@@ -75,8 +75,8 @@ class Triton:
             if target.fits(made.metadata["shared"]):
                 break
         entry = made.metadata["name"]
-        if made.metadata.get("global_scratch_size") or made.metadata.get("profile_scratch_size"):
-            raise NbxError(f"kernel {entry!r} wants scratch memory from its launcher, which gives none")
+        if made.metadata.get("profile_scratch_size"):
+            raise NbxError(f"kernel {entry!r} wants memory for a profile from its launcher, which gives none")
         facts = target.read(made.image, entry)
         return Artifact(
             image=made.image,
@@ -90,6 +90,7 @@ class Triton:
             # Warp specialisation may add warps to those asked for.
             threads=made.metadata["num_warps"] * target.triton.warp_size,
             parameters=facts.parameters,
+            scratch_bytes=made.metadata.get("global_scratch_size") or 0,
         )
 
 

@@ -151,3 +151,22 @@ def test_offsets_are_64_bit_where_an_operand_reaches_that_far(
     monkeypatch.setattr(walk, "launch", record)
     bind("nbx-triton/add/strided", tensors * 2, "nvidia/h200-sxm")
     assert seen == [wide]
+
+
+@triton.jit
+def described(x, out, columns):
+    whole = tl.make_tensor_descriptor(x, [16, columns], [columns, 1], [16, 16])
+    place = tl.arange(0, 16)
+    tl.store(out + place[:, None] * 16 + place[None, :], whole.load([0, 0]))
+
+
+@pytest.mark.parametrize("scratch", ["out", None])
+def test_memory_that_code_needs_for_itself_is_passed_or_refused_by_name(scratch: str | None) -> None:
+    given: dict[str, Any] = {"arguments": {"x": "x", "out": "out", "columns": 32}, "constants": {}, "options": OPTIONS}
+    if scratch is None:
+        with pytest.raises(NbxError, match="'described' wants 128 bytes of scratch memory for each program"):
+            launch(context("float32[48]"), described, programs=1, **given)
+    else:
+        found = launch(context("float32[48]"), described, programs=1, scratch=scratch, **given)
+        assert found.function.scratch_bytes == 128
+        assert found.args[-2:] == (scratch, NULL)

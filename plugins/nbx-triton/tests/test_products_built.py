@@ -24,6 +24,12 @@ LINEAR = ("linear/blocks", ["bfloat16[32, 128, 384]", "bfloat16[1536, 384]", "bf
 STREAMED = ("matmul/streamed", ["float16[80, 4096]", "float16[4096, 4096]"], {})
 STREAMED_LINEAR = ("linear/streamed", ["float16[32, 2048]", "float16[8192, 2048]", None], {"activation": "silu"})
 CASES = [BLOCKS, TRANSPOSED, LINEAR, STREAMED, STREAMED_LINEAR]
+BULK = [
+    ("matmul/bulk", ["float16[1000, 1024]", "float16[1024, 1000]"], {}),
+    ("matmul/bulk", ["bfloat16[3, 1000, 1024]", "bfloat16[3, 1024, 1000];strides=[1024000, 1, 1024]"], {}),
+    ("linear/bulk", ["float16[32, 128, 384]", "float16[1536, 384]", "float16[1536]"], {"activation": "gelu"}),
+    ("linear/bulk", ["float16[40000, 65536]", "float16[1537, 65536]", "float16[1537]"], {"activation": "gelu_tanh"}),
+]
 
 
 def assembly(image: bytes, folder: Path) -> str:
@@ -41,7 +47,16 @@ def test_the_sums_stay_in_registers(bind: Callable[..., Any], case: Any, device:
         assert launch.function.spills == 0
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case[0])
+@pytest.mark.parametrize("device", ["nvidia/h200-sxm", "nvidia/b200"])
+@pytest.mark.parametrize("case", BULK, ids=lambda case: case[0])
+def test_the_sums_of_what_the_engine_brings_stay_in_registers(bind: Callable[..., Any], case: Any, device: str) -> None:
+    kernel, tensors, attributes = case
+    (launch,) = bind(f"nbx-triton/{kernel}", tensors, device, **attributes).launches
+    assert launch.function.spills == 0
+    assert launch.args[-2] == "descriptions"
+
+
+@pytest.mark.parametrize("case", [*CASES, *BULK], ids=lambda case: case[0])
 def test_products_on_sm_90_do_not_wait_for_one_another(bind: Callable[..., Any], tmp_path: Path, case: Any) -> None:
     kernel, tensors, attributes = case
     text = assembly(

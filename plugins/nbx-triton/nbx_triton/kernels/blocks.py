@@ -29,8 +29,9 @@ SLACK = 256
 """More than tiles reach past the last row, column and depth."""
 
 SETTINGS = Space(
-    parameters={"block_m": (64, 128, 256), "block_n": (64, 128, 256), "stages": (3, 4)},
+    parameters={"block_m": (64, 128, 256), "block_n": (64, 128, 256), "stages": (3, 4), "warps": (4, 8)},
     exclude={
+        "warps for the sums": "(block_m * block_n > 16384) != (warps > 4) and block_m * block_n != 16384",
         "accumulators past the registers": "block_m * block_n > 32768",
         "shared memory of the stages": (
             "(block_m + block_n) * 128 * stages > device.shared.bytes_per_block_optin and stages > 3"
@@ -149,6 +150,6 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
             "BLOCK_K": STEP,
             "HEIGHT": HEIGHT,
         },
-        options=Options(num_warps=8, num_stages=stages, enable_fp_fusion=True),
+        options=Options(num_warps=ctx.settings["warps"], num_stages=stages, enable_fp_fusion=True),
     )
     return (step,)

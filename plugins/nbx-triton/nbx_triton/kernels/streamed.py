@@ -32,7 +32,13 @@ _JOINED = 512
 """Elements that a program of the second launch adds up."""
 
 SETTINGS = Space(
-    parameters={"block_n": (64, 128, 256), "block_k": (64, 128), "stages": (3, 4, 6), "programs": (132, 264, 528)},
+    parameters={
+        "block_n": (64, 128),
+        "block_k": (64, 128),
+        "stages": (3, 4, 6),
+        "programs": (128, 256),
+        "warps": (4, 8),
+    },
     exclude={
         "shared memory of the stages": "2 * (block_n + 16) * block_k * stages > device.shared.bytes_per_block_optin",
         "wider than the product": "block_n > 64 and block_n > N",
@@ -186,7 +192,7 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
             "BLOCK_N": block_n,
             "BLOCK_K": block_k,
         },
-        options=Options(num_warps=8 if block_n > 128 else 4, num_stages=ctx.settings["stages"], enable_fp_fusion=True),
+        options=Options(num_warps=ctx.settings["warps"], num_stages=ctx.settings["stages"], enable_fp_fusion=True),
     )
     if not joined:
         return (multiply,)

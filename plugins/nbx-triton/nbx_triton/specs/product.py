@@ -22,13 +22,12 @@ _LINEAR_KEY = (
 _DEVICE = ("device.async_copy.cp_async", "device.matrix_unit.m16n8k16")
 
 
-def _pieces(operand: str, rows: str, columns: str) -> str:
-    """Return the condition that matrices lie in whole pieces of 8 elements, along rows or along columns."""
+def _pieces(operand: str, rows: str) -> str:
+    """Return the condition that matrices lie in whole pieces of 8 elements, along their columns or along their rows."""
     row, column = f"{operand}.strides[-2]", f"{operand}.strides[-1]"
     return (
         f"len({operand}.shape) > 1 and {operand}.align >= 16 and"
-        f" (({column} == 1 and {row} % 8 == 0 and {columns} % 8 == 0)"
-        f" or ({row} == 1 and {column} % 8 == 0 and {rows} % 8 == 0))"
+        f" (({column} == 1 and {row} % 8 == 0) or ({row} == 1 and {column} % 8 == 0 and {rows} % 8 == 0))"
     )
 
 
@@ -40,7 +39,25 @@ def _batch(operand: str) -> str:
     )
 
 
-_MATMUL = ("x1.dtype in (float16, bfloat16)", *_DEVICE, "K > 0", _pieces("x1", "M", "K"), _pieces("x2", "K", "N"))
+# The engine, and shared memory for several steps of large tiles.
+_ENGINE = ("device.async_copy.tma", "device.shared.bytes_per_block_optin >= 200000")
+
+
+def _forward(operand: str) -> str:
+    """Return the condition that rows, columns and matrices of a batch follow one another in memory."""
+    return (
+        f"{operand}.strides[-1] > 0 and {operand}.strides[-2] > 0 and"
+        f" (len({operand}.shape) < 3 or ({operand}.strides[-3] > 0 and {operand}.strides[-3] % 8 == 0))"
+    )
+
+
+_MATMUL = (
+    "x1.dtype in (float16, bfloat16)",
+    *_DEVICE,
+    "K > 0 and K % 8 == 0 and N % 8 == 0",
+    _pieces("x1", "M"),
+    _pieces("x2", "K"),
+)
 _LINEAR = (
     "x.dtype in (float16, bfloat16)",
     *_DEVICE,
@@ -48,7 +65,7 @@ _LINEAR = (
     "x.align >= 16 and len(x.shape) > 1 and x.strides[-1] == 1",
     # Rows one pitch apart.
     "(x.contiguous and out.contiguous) or (len(x.shape) == 2 and x.strides[-2] % 8 == 0)",
-    _pieces("w", "N", "K"),
+    _pieces("w", "N"),
 )
 
 
@@ -57,10 +74,25 @@ def _blocks(op: str, **facts: Any) -> Kernel:
         op,
         "blocks",
         "blocks:bind",
-        defaults={"block_m": 128, "block_n": 256, "stages": 3},
+        defaults={"block_m": 128, "block_n": 256, "stages": 3, "warps": 8},
         settings="nbx_triton.kernels.blocks:SETTINGS",
         preference=1,
         doc="One program computes a large tile on the matrix unit, of operands that lie in whole 16-byte pieces.",
+        **facts,
+    )
+
+
+def _bulk(op: str, rows: str, matrices: str, **facts: Any) -> Kernel:
+    tiles = f"{matrices} * cdiv(max({rows}, 1), block_m) * cdiv(max(N, 1), block_n)"
+    return kernel(
+        op,
+        "bulk",
+        "bulk:bind",
+        workspace=(Workspace(name="descriptions", dtype="int8", shape=(f"min({tiles}, 1024)", "512")),),
+        defaults={"block_m": 128, "block_n": 256, "stages": 4, "resident": 1, "warps": 8},
+        settings="nbx_triton.kernels.bulk:SETTINGS",
+        preference=2,
+        doc="A program computes tile after tile, of operands that the device's copy engine brings ahead of it.",
         **facts,
     )
 
@@ -78,7 +110,7 @@ def _streamed(op: str, rows: str, **facts: Any) -> Kernel:
                 name="partial", dtype="float32", shape=(f"({shares} > 1) * {shares}", rows, "N"), lifetime=(0, 1)
             ),
         ),
-        defaults={"block_n": 64, "block_k": 64, "stages": 4, "programs": 264},
+        defaults={"block_n": 64, "block_k": 128, "stages": 4, "programs": 128, "warps": 4},
         settings="nbx_triton.kernels.streamed:SETTINGS",
         preference=2,
         doc="A program has some columns and all rows, or a share of their depth; a second launch adds the shares.",
@@ -110,6 +142,26 @@ KERNELS = (
         key=(*_MATMUL_KEY, "out.strides"),
     ),
     _blocks("linear@1", when=(*_LINEAR, "prod(B) >= 16"), key=(*_LINEAR_KEY, "out.strides")),
+    _bulk(
+        "matmul@1",
+        "M",
+        "(len(x1.shape) < 3 or x1.shape[0])",
+        when=(
+            *_MATMUL,
+            *_ENGINE,
+            "M > 128",
+            "len(x1.shape) == len(x2.shape) and (len(x1.shape) == 2 or (len(x1.shape) == 3 and x1.shape[0] == x2.shape[0]))",
+            f"{_forward('x1')} and {_forward('x2')}",
+        ),
+        key=(*_MATMUL_KEY, "out.strides"),
+    ),
+    _bulk(
+        "linear@1",
+        "prod(B)",
+        "1",
+        when=(*_LINEAR, *_ENGINE, "prod(B) > 128", "x.strides[-2] > 0 and w.strides[-1] > 0 and w.strides[-2] > 0"),
+        key=(*_LINEAR_KEY, "out.strides"),
+    ),
     _streamed(
         "matmul@1",
         "M",

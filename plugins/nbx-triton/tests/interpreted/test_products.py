@@ -23,8 +23,8 @@ def test_each_way_to_lie(check: Callable, normal: Callable, kernel: str, layouts
 
 @pytest.mark.parametrize("kernel", ["blocks", "streamed"])
 def test_extents_along_which_nothing_lies_may_be_odd(check: Callable, normal: Callable, kernel: str) -> None:
-    check(f"nbx-triton/matmul/{kernel}", normal("float16", 17, 24), normal("float16", 65, 24).T)
-    check(f"nbx-triton/matmul/{kernel}", normal("float16", 9, 24).T, normal("float16", 9, 264))
+    check(f"nbx-triton/matmul/{kernel}", normal("float16", 17, 24), normal("float16", 264, 24).T)
+    check(f"nbx-triton/linear/{kernel}", normal("float16", 17, 24), normal("float16", 65, 24), None)
 
 
 def test_views_a_pitch_apart(check: Callable, normal: Callable) -> None:
@@ -43,7 +43,7 @@ def test_batches(check: Callable, normal: Callable, left: tuple[int, ...], right
 
 
 def test_heads(check: Callable, normal: Callable) -> None:
-    q, k = normal("float16", 2, 17, 3, 24), normal("float16", 2, 19, 3, 24)
+    q, k = normal("float16", 2, 17, 3, 24), normal("float16", 2, 40, 3, 24)
     check("nbx-triton/matmul/blocks", q.transpose(0, 2, 1, 3), k.transpose(0, 2, 3, 1))
 
 
@@ -71,3 +71,29 @@ def test_what_is_not_finite_spoils_its_own_rows(run: Callable, normal: Callable,
     assert np.isposinf(out[3]).all()
     assert np.isnan(out[16]).all()
     assert np.isfinite(np.delete(out, [3, 16], axis=0)).all()
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("layouts", ["deep-deep", "deep-across", "across-deep", "across-across"])
+def test_each_way_to_lie_is_described(check: Callable, normal: Callable, layouts: str, dtype: str) -> None:
+    left, right = layouts.split("-")
+    x1 = normal(dtype, 136, 136) if left == "deep" else normal(dtype, 136, 136).T
+    x2 = normal(dtype, 136, 264) if right == "across" else normal(dtype, 264, 136).T
+    check("nbx-triton/matmul/bulk", x1, x2)
+
+
+def test_described_batches(check: Callable, normal: Callable) -> None:
+    x1, x2 = normal("float16", 3, 136, 72), normal("float16", 3, 72, 264)
+    check("nbx-triton/matmul/bulk", x1, x2)
+    check("nbx-triton/matmul/bulk", normal("float16", 3, 24, 136).transpose(0, 2, 1), x2[:, :24, 8:])
+
+
+def test_many_tiles_for_a_few_programs(check: Callable, normal: Callable) -> None:
+    check("nbx-triton/matmul/bulk", normal("float16", 150, 129, 8), normal("float16", 150, 8, 8))
+
+
+@pytest.mark.parametrize("activation", [None, "relu", "gelu", "gelu_tanh", "silu"])
+def test_linear_of_what_is_described(check: Callable, normal: Callable, activation: str | None) -> None:
+    x, w, bias = normal("float16", 3, 43, 24), normal("float16", 65, 24), normal("float16", 130)[::2]
+    check("nbx-triton/linear/bulk", x, w, bias, activation=activation)
+    check("nbx-triton/linear/bulk", x.reshape(129, 24), normal("float16", 24, 64).T, None, activation=activation)
