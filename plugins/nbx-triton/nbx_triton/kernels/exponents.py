@@ -107,69 +107,6 @@ def short_power(x, e, NARROW_RANGE: tl.constexpr):
 
 
 @triton.jit
-def tabled_power(x, e):
-    """Return x^e for float16's x and an e of float16's that is no integer, above 0 and below 2.5, the same for all.
-
-    With x = 16/11 2^n (1 + u) it is (16/11 2^n)^e (1 + u)^e. Of each sign and exponent that x may have the first factor
-    is in a table, beside what finds u: special values are entries like others. The second is a polynomial in u, whose
-    coefficients are those of the binomial series but for a multiple of its next one, which lessens the largest error.
-    Before it is rounded to float16 a result is off by less than 2.8 ulp: found for every x and every e.
-    """
-    # Exponents' last 7 bits tell them apart from -63 to 64.
-    place = tl.arange(0, 128)
-    biased = place | tl.where(place < 64, 128, 0)
-    b2 = e * tl.fma(e, 0.5, -0.5)
-    b3 = b2 * tl.fma(e, 0.3333333432674408, -0.6666666865348816)
-    b4 = b3 * tl.fma(e, 0.25, -0.75)
-    b5 = b4 * tl.fma(e, 0.20000000298023224, -0.800000011920929)
-    b6 = b5 * tl.fma(e, 0.1666666716337204, -0.8333333134651184)
-    b7 = b6 * tl.fma(e, 0.1428571492433548, -0.8571428656578064)
-    b8 = b7 * tl.fma(e, 0.125, -0.875)
-    c2 = tl.fma(b8, tl.fma(e, -2.0200914150336757e-05, 0.0002879086241591722), b2)
-    c3 = tl.fma(b8, tl.fma(e, -0.0003382046415936202, 0.0006742335972376168), b3)
-    c4 = tl.fma(b8, tl.fma(e, 0.00031997630139812827, -0.015121803618967533), b4)
-    c5 = tl.fma(b8, tl.fma(e, 0.007056204602122307, -0.01404742430895567), b5)
-    c6 = tl.fma(b8, tl.fma(e, -0.0018427458126097918, 0.22922702133655548), b6)
-    c7 = tl.fma(b8, tl.fma(e, -0.02287837490439415, -0.018156277015805244), b7)
-    # log2 16/11, in two parts.
-    offset = e * 0.5405683517456055
-    offset_low = tl.fma(e, 2.961709810733737e-08, tl.fma(e, 0.5405683517456055, -offset))
-    multiple = e * (biased - 127).to(tl.float32)
-    rounded = (multiple + offset) + 12582912.0
-    rest = ((multiple - (rounded - 12582912.0)) + offset) + offset_low
-    factor = power_of_2(rest, True).to(tl.int32, bitcast=True) + (rounded.to(tl.int32, bitcast=True) << 23)
-    factor = factor.to(tl.float32, bitcast=True)
-    inverse = ((254 - biased) << 23).to(tl.float32, bitcast=True) * 0.6875
-    # An infinity leaves the polynomial as an infinity of its last coefficient's sign.
-    ends = tl.where(c7 > 0.0, 1.0, -1.0)
-    # By sign, the exponent's first bit, and the others. Those that float16 lacks have anything.
-    low = pair(tl.where(place == 0, 0.0, factor), inverse)
-    high = pair(tl.where(place == 127, ends, factor), tl.where(place == 127, 1.0, inverse))
-    none = tl.full((128,), float("nan"), tl.float32)
-    negative_low = pair(tl.where(place == 0, 0.0, none), inverse)
-    negative_high = pair(tl.where(place == 127, ends, none), tl.full((128,), -1.0, tl.float32))
-    table = tl.join(tl.join(low, negative_low), tl.join(high, negative_high))
-    table = tl.reshape(tl.permute(table, (1, 2, 0)), (512,))
-    found = tl.gather(table, (x.to(tl.int32, bitcast=True) >> 23) & 511, 0)
-    u = tl.fma(x, (found >> 32).to(tl.uint32).to(tl.float32, bitcast=True), -1.0)
-    p = tl.fma(u, c7, c6)
-    p = tl.fma(u, p, c5)
-    p = tl.fma(u, p, c4)
-    p = tl.fma(u, p, c3)
-    p = tl.fma(u, p, c2)
-    p = tl.fma(u, p, e)
-    p = tl.fma(u, p, 1.0)
-    # Adding 0 makes a zero positive, whatever sign the polynomial has there.
-    return tl.fma(found.to(tl.uint32).to(tl.float32, bitcast=True), p, 0.0)
-
-
-@triton.jit
-def pair(low, high):
-    """Return two float32 as the halves of one word of 64 bits."""
-    return low.to(tl.uint32, bitcast=True).to(tl.uint64) | (high.to(tl.uint32, bitcast=True).to(tl.uint64) << 32)
-
-
-@triton.jit
 def is_negative(x):
     """Whether the sign bit is set."""
     if x.dtype == tl.float64:

@@ -2,10 +2,10 @@
 
 Tensors are walked as `walk` says, by `dense` or `strided`. An exponent that is the same for all elements is looked at
 once, by a branch that all programs take alike: 1, 2, ... 8 are repeated multiplication; `tabled_power` is for others
-above 0 and below 2.5 of dense float16; `short_power` for those of 16-bit numbers that are small; `power` for the rest
-and for exponents of each element. An element takes about 18 instructions by the table, 40 by `short_power` and 90 by
-`power` in float32; the memory of an H200 leaves time for 28 of an element of 2 bytes. Products and sums are contracted
-where `tl.fma` says so alone: the interpreter and all devices find the same bits. Deterministic.
+above 0 and below 2.5 of dense 16-bit numbers; `short_power` for those up to 2 in magnitude; `power` for the rest and
+for exponents of each element. An element takes about 17 instructions by the table (bfloat16: 24), 40 by `short_power`
+and 90 by `power` in float32; the memory of an H200 leaves time for 28 of an element of 2 bytes. Products and sums are
+contracted where `tl.fma` says so alone: the interpreter and all devices find the same bits. Deterministic.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import triton.language as tl
 
 from nbx_registry.launch import BindContext, Launch
 from nbx_registry.space import Space
-from nbx_triton.kernels.exponents import power, product, short_power, tabled_power
+from nbx_triton.kernels.exponents import power, product, short_power
+from nbx_triton.kernels.tabled_power import tabled_power
 from nbx_triton.kernels.walk import Operand, Request, consecutive, number, operand, tile, walk_dense, walk_strided
 from nbx_triton.launching import Pointer
 
@@ -54,7 +55,7 @@ def floating_power(WAY: tl.constexpr, x, e, SHORT: tl.constexpr, NARROW_RANGE: t
     if WAY == "product":
         y = product(x, e)
     elif WAY == "table":
-        y = tabled_power(x, e)
+        y = tabled_power(x, e, NARROW_RANGE)
     elif WAY == "short":
         y = short_power(x, e, NARROW_RANGE)
     elif WAY == "power":
@@ -148,7 +149,7 @@ def dense(
         if is_small_whole(e):
             consecutive(raised, "product", given, out, count, EVEN, WIDE, VECTOR, BLOCK)
         else:
-            if result == tl.float16 and is_tabled(e):
+            if is_tabled(e):
                 consecutive(raised, "table", given, out, count, EVEN, WIDE, VECTOR, BLOCK)
             else:
                 if is_short(e):

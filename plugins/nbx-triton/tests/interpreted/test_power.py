@@ -56,6 +56,14 @@ def test_every_number_of_float16_to_a_tabled_power(check: Callable, exponent: fl
     check("nbx-triton/pow/dense", x, exponent)
 
 
+@pytest.mark.parametrize("exponent", [1e-3, 0.5, 0.7, 1.7, 2.2])
+def test_every_number_of_bfloat16_to_a_tabled_power(check: Callable, exponent: float) -> None:
+    x = np.arange(0x7F81, dtype=np.uint16).view(dtypes.get("bfloat16").numpy)
+    exact = x.astype(np.float64) ** float(np.array(exponent).astype(x.dtype))
+    x = np.concatenate([x[(exact < 3.38e38) | np.isinf(x)], -x, np.array([np.nan], x.dtype)])
+    check("nbx-triton/pow/dense", x, exponent)
+
+
 def test_tabled_powers_past_the_largest_number_are_infinite(run: Callable) -> None:
     (out,) = run("nbx-triton/pow/dense", np.array([65504, 800, 500], np.float16), 1.7)
     assert np.isinf(out).tolist() == [True, True, False]
