@@ -10,7 +10,7 @@ from nbx_triton.specs.common import ALL, kernel
 _LENGTH = "x.size // max(out.size, 1)"
 _RUNS = "cdiv(out.size * max(bits(x.dtype) // 8, 1), 256)"
 """Runs of 256 bytes in one element of each row."""
-_SETTINGS = {"settings": "nbx_triton.kernels.reduce:SETTINGS", "defaults": {"vectors": 4, "warps": 4}}
+_SETTINGS = {"settings": "nbx_triton.kernels.reductions:SETTINGS", "defaults": {"vectors": 4, "warps": 8}}
 _ALONG = "x.contiguous or x.strides[-1] == 1"
 _KEY = ("x.dtype", "x.shape", "x.strides", "axis", "keepdims", "out.strides")
 
@@ -30,18 +30,18 @@ def _kernels(op: str, *, exact: bool) -> Iterator[Kernel]:
     yield kernel(
         f"{op}@1",
         "rows",
-        "reduce:bind_rows",
+        "reductions:bind_rows",
         when=dense,
         key=_KEY,
         batch_invariant=True,
         preference=2,
-        doc="The last axis goes: one program reduces a tile of rows, 64 bytes a thread at a time along them.",
+        doc="The last axis goes: one program reduces several short rows or one, 64 bytes a thread at a time.",
     )
     yield kernel(
         f"{op}@1",
         "split-rows",
-        "reduce:bind_split_rows",
-        when=(*dense, "out.size <= 512", "x.size >= 32768 * out.size"),
+        "reductions:bind_split_rows",
+        when=(*dense, "out.size <= 64", "x.size >= 32768 * out.size"),
         key=_KEY,
         workspace=_workspace(op, f"cdiv({_LENGTH}, 16384), 1, cdiv(4096, max(out.size, 1))"),
         batch_invariant=exact,
@@ -52,20 +52,19 @@ def _kernels(op: str, *, exact: bool) -> Iterator[Kernel]:
     yield kernel(
         f"{op}@1",
         "columns",
-        "reduce:bind_columns",
+        "reductions:bind_columns",
         when=(f"x.dtype in {ALL}",),
         key=_KEY,
         batch_invariant=exact,
-        **_SETTINGS,
-        doc="Whichever axes go: one program reduces runs of 256 bytes of many rows, or a tile of rows that are dense.",
+        doc="Whichever axes go: one program reduces runs of 128 bytes or more of many rows, or tiles of dense rows.",
     )
     yield kernel(
         f"{op}@1",
         "split-columns",
-        "reduce:bind_split_columns",
-        when=(f"x.dtype in {ALL}", f"{_RUNS} <= 512", "x.size >= 1024 * out.size"),
+        "reductions:bind_split_columns",
+        when=(f"x.dtype in {ALL}", f"{_RUNS} <= 48", "x.size >= 1024 * out.size"),
         key=_KEY,
-        workspace=_workspace(op, f"cdiv({_LENGTH}, 256), 1, cdiv(2048, max({_RUNS}, 1))"),
+        workspace=_workspace(op, f"cdiv({_LENGTH}, 256), 1, cdiv(4096, max({_RUNS}, 1))"),
         batch_invariant=exact,
         preference=1,
         **_SETTINGS,

@@ -105,6 +105,14 @@ def test_layer_norm_of_short_rows(check: Callable, normal: Callable, dtype: str,
     check("nbx-triton/layer_norm/rows", np.full((3, length), 12345.678, x.dtype), None, None)
 
 
+@pytest.mark.parametrize("length", [100, 300])
+def test_rows_that_lie_across_memory(check: Callable, normal: Callable, length: int) -> None:
+    x = normal("float32", length, 37)
+    x[7, 2], x[-1, 3] = np.nan, -np.inf
+    check("nbx-triton/layer_norm/rows", x.T + np.float32(1000), normal("float32", length), None)
+    check("nbx-triton/rms_norm/rows", x.T, normal("float32", length))
+
+
 def test_a_row_normalised_alone_has_the_same_bits(run: Callable, normal: Callable) -> None:
     x, weight = normal("float32", 9, 129), normal("float32", 129)
     (together,) = run("nbx-triton/layer_norm/rows", x, weight, None)
