@@ -107,8 +107,8 @@ def launch(
     room = 0 if scratch is None else SCRATCH_BYTES
     if artifact.scratch_bytes > room:
         raise NbxError(
-            f"kernel {artifact.entry!r} wants {artifact.scratch_bytes} bytes of scratch memory for each program from its"
-            f" launcher, which gives {room}"
+            f"kernel {artifact.entry!r} wants {artifact.scratch_bytes} bytes of scratch memory for each program from"
+            f" its launcher, which gives {room}"
         )
     # Of the hidden parameters the first points to scratch memory.
     unseen = tuple(scratch if scratch and i == 0 else NULL for i in range(hidden))
