@@ -90,7 +90,13 @@ def fingerprint(source: Source, target: Target, options: Options) -> tuple[str, 
 
 
 def _ast(source: Source) -> ASTSource:
-    return ASTSource(
+    kind = ASTSource
+    if source.function.is_gluon():
+        # Few kernels are, and its import takes a third as long as Triton's.
+        from triton.experimental.gluon._runtime import GluonASTSource
+
+        kind = GluonASTSource
+    return kind(
         source.function,
         dict(source.signature),
         constexprs=dict(source.constants),
@@ -109,7 +115,7 @@ def _installed() -> tuple[str, ...]:
     Their contents are half a gigabyte.
     """
     folder = Path(triton.__file__).parent
-    parts = ("_C", "backends", "compiler", "language", "runtime")
+    parts = ("_C", "backends", "compiler", "experimental", "language", "runtime")
     files = sorted(
         path
         for part in parts

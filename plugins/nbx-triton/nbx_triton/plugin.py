@@ -15,8 +15,11 @@ NBX_HOOKS = 1
 
 @hookimpl
 def nbx_register_backends() -> Iterable[Backend]:
-    """Triton, which compiles for devices that need not be present."""
-    return [Backend(name="triton", modules=("triton",), distribution="triton", install="pip install nbx-triton")]
+    """Triton, which compiles for devices that need not be present; and its language of layouts, which none emulates."""
+    return [
+        Backend(name=name, modules=("triton",), distribution="triton", install="pip install nbx-triton")
+        for name in ("triton", "gluon")
+    ]
 
 
 @hookimpl

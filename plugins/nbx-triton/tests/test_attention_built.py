@@ -44,3 +44,21 @@ def test_weights_stay_in_registers(bind: Callable[..., Any], sass: Callable[[byt
     # Two loops of 8 steps of 16 along the width and 4 along the keys, the latter with A in registers.
     assert len(re.findall(r"HGMMA\.64x64x16\.F32 R\d+, gdesc", text)) == 16
     assert len(re.findall(r"HGMMA\.64x128x16\.F32 R\d+, R\d+, gdesc", text)) == 8
+
+
+@pytest.mark.parametrize("width", [64, 128])
+def test_products_of_both_groups_of_warps_go_on_while_weights_are_made(
+    bind: Callable[..., Any], sass: Callable[[bytes], str], width: int
+) -> None:
+    tensors = [f"float16[4, 32, 4096, {width}]", *[f"float16[4, 8, 4096, {width}]"] * 2, None]
+    kernel = "nbx-triton/scaled_dot_product_attention/warps"
+    made = bind(kernel, tensors, "nvidia/h200-sxm", causal=True).launches[0].function
+    assert made.threads == 384
+    assert made.registers * made.threads <= 65536
+    assert made.spills <= 64
+    text = re.findall(r"HGMMA|MUFU\.EX2|WARPGROUP\.DEPBAR|SHFL\.BFLY", sass(made.image))
+    # From the products that are waited for first, over 66 powers, to the wait for the others.
+    order = "".join({"H": "h", "M": "x", "W": "w", "S": ""}[word[0]] for word in text)
+    steps = re.findall("h" * (width // 16 + 8) + "w" + "x" * 66 + "w", order)
+    # A loop of cut blocks and one of whole ones, for each group.
+    assert len(steps) == 4

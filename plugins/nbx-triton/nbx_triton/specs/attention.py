@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nbx_registry.contracts.decoding import splits_rule
-from nbx_registry.kernel import Workspace
+from nbx_registry.kernel import Kernel, Workspace
 from nbx_triton.specs.common import HALVES, kernel
 
 _SPLITS = splits_rule("T")
@@ -33,6 +33,18 @@ _KEY = (
     "scale",
 )
 
+
+def _rows(name: str) -> tuple[str, ...]:
+    """Return conditions under which rows of a tensor are whole pieces of 16 bytes, and offsets within a batch short."""
+    return (
+        f"{name}.align >= 16",
+        f"{name}.strides[3] == 1",
+        f"{name}.strides[0] % 16 == 0 and {name}.strides[1] % 16 == 0 and {name}.strides[2] % 16 == 0",
+        f"{name}.strides[1] * {name}.shape[1] + {name}.strides[2] * ({name}.shape[2] + 128) < 2**31",
+        f"{name}.strides[1] >= 0 and {name}.strides[2] >= 0",
+    )
+
+
 KERNELS = (
     kernel(
         "scaled_dot_product_attention@1",
@@ -56,6 +68,30 @@ KERNELS = (
         key=_KEY,
         preference=1,
         doc="One program attends a tile of queries of one head to all keys at once.",
+    ),
+    Kernel(
+        id="nbx-triton/scaled_dot_product_attention/warps",
+        op="scaled_dot_product_attention@1",
+        backend="gluon",
+        runtimes=("cuda",),
+        bind="nbx_triton.kernels.attention_warps:bind",
+        when=(
+            "q.dtype in (float16, bfloat16)",
+            "D in (64, 128)",
+            "Dv == D",
+            "not mask.given",
+            "scale == None or scale > 0",
+            # A tile is of 128 queries.
+            "Tq > 64",
+            *(condition for name in ("q", "k", "v", "out") for condition in _rows(name)),
+            "device.matrix_unit.wgmma_m64k16",
+            "device.registers.setmaxnreg",
+        ),
+        key=_KEY,
+        deterministic=True,
+        replayable=True,
+        preference=2,
+        doc="Warps that copy, and two groups that multiply in turn; a program takes one tile of queries after another.",
     ),
     kernel(
         "decode_attention@1",
