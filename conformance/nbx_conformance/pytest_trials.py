@@ -41,15 +41,17 @@ class Tried:
     def __call__(self, request: pytest.FixtureRequest) -> None:
         """Try it."""
         from nbx_conformance.report import failure
+        from nbx_conformance.turns import turn
         from nbx_conformance.worker import TRIAL_SECONDS
 
-        if hasattr(request.config, "workerinput"):
-            # That this process ended is seen by the one that deals out trials; that it hangs is not.
-            faulthandler.dump_traceback_later(TRIAL_SECONDS[self._item.case.size], exit=True, file=2)
-        try:
-            record = self._run.run(self._item)
-        finally:
-            faulthandler.cancel_dump_traceback_later()
+        with turn(self._run.site, self._item):
+            if hasattr(request.config, "workerinput"):
+                # That this process ended is seen by the one that deals out trials; that it hangs is not.
+                faulthandler.dump_traceback_later(TRIAL_SECONDS[self._item.case.size], exit=True, file=2)
+            try:
+                record = self._run.run(self._item)
+            finally:
+                faulthandler.cancel_dump_traceback_later()
         request.node.user_properties.append((RECORD, {"record": record.to_dict()}))
         if record.verdict in ("fail", "error"):
             pytest.fail(failure(self._run, self._item, record), pytrace=False)

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from nbx_registry import environment, jsonfile
 from nbx_registry.errors import FileError
+from nbx_registry.filelock import try_lock
 from nbx_registry.jsonfile import Reader
 from nbx_registry.settings import FORMAT, read_entry
 
@@ -84,26 +85,10 @@ def locked(path: Path) -> Generator[None, None, None]:
 
 def _acquire(descriptor: int, lock: Path) -> None:
     end = time.monotonic() + PATIENCE_S
-    while not _try_lock(descriptor):
+    while not try_lock(descriptor):
         if time.monotonic() > end:
             raise FileError(f"{lock} is held by another process for more than {PATIENCE_S:.0f} s; is one stopped?")
         time.sleep(_LOOK_S)
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        if os.name == "posix":
-            import fcntl  # of POSIX alone
-
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        else:
-            import msvcrt  # of Windows alone
-
-            windows: Any = msvcrt
-            windows.locking(descriptor, windows.LK_NBLCK, 1)
-    except OSError:
-        return False
-    return True
 
 
 def _known(path: Path, device: str) -> list[Mapping[str, Any]]:
