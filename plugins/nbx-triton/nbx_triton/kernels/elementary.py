@@ -1,7 +1,7 @@
 """Elementary functions in float32 within 1.4 ulp: power_of_e, logarithm, hyperbolic_tangent, error_function.
 
-`short_decay` and `short_gaussian_error_unit` are for results of 16 bits, within what their contracts allow: an element
-of 2 bytes leaves time for about 28 operations, and what else comes with it needs some of them.
+The short ones are for results of 16 bits, within what their contracts allow: an element of 2 bytes leaves time for
+about 28 operations, and what else comes with it needs some of them.
 
 Each reduces its argument and evaluates a polynomial fitted in the least maximum of the relative error (Lawson's
 algorithm, coefficients rounded to float32 afterwards). But for one quotient, and for `tl.exp2` in the short ones, there
