@@ -326,24 +326,39 @@ def _far(ctx: BindContext, tile: _Tile, shape: Sequence[int], strides: Sequence[
     return max(farthest) >= NARROW
 
 
+def _turns(tile: tuple[int, int], groups: int, pixels: int, filters: int, multiprocessors: int) -> int:
+    """Return what a multiprocessor's share of tiles costs: their products, and the operands brought for each.
+
+    The weight of operands is what an H200 showed for tiles of 64 to 256 filters and pixels.
+    """
+    o, p = tile
+    programs = groups * triton.cdiv(pixels, p) * triton.cdiv(filters, o)
+    return triton.cdiv(programs, multiprocessors) * (o * p + 37 * (o + p))
+
+
 def _packed(ctx: BindContext, pixels: int, filters: int, padded: int) -> _Tile:
+    """Return the tile that costs least of those up to the size that the settings ask for."""
     settings = ctx.settings
     groups = ctx.signature.attributes["groups"]
-    o, p, stages = settings["tile_filters"], settings["tile_pixels"], settings["stages"]
-    o = min(o, max(SMALLEST, triton.next_power_of_2(filters)))
-    multiprocessors = ctx.device.fact("multiprocessors")
-    while max(o, p) > SMALLEST and 2 * groups * triton.cdiv(pixels, p) * triton.cdiv(filters, o) < multiprocessors:
-        o, p = (o, p // 2) if p > SMALLEST else (o // 2, p)
+    most = min(settings["tile_filters"], max(SMALLEST, triton.next_power_of_2(filters)))
+    sizes = (SMALLEST, 2 * SMALLEST, 4 * SMALLEST)
     # A block of channels with little of nothing in it.
     k = next(k for k in (64, 32, 16) if 4 * (-padded % k) <= padded)
     limit = ctx.device.fact("shared.bytes_per_block_optin")
-    while (o + p) * k * 2 * stages > limit:
-        if stages > 3:
-            stages -= 1
-        elif p > SMALLEST:
-            p //= 2
-        else:
-            o //= 2
+    fewest = min(settings["stages"], 3)
+    tiles = [
+        (o, p)
+        for o in sizes
+        for p in sizes
+        if o <= most and p <= settings["tile_pixels"] and (o + p) * k * 2 * fewest <= limit
+    ]
+    if not (ctx.device.has("matrix_unit.wgmma_m64k16") or ctx.device.has("matrix_unit.tcgen05_f16")):
+        # Operands of these products take registers too.
+        tiles = [(o, p) for o, p in tiles if o * p <= 16384]
+    multiprocessors = ctx.device.fact("multiprocessors")
+    # Of equals the largest.
+    o, p = min(reversed(tiles), key=lambda tile: _turns(tile, groups, pixels, filters, multiprocessors))
+    stages = min(settings["stages"], limit // ((o + p) * k * 2))
     return _Tile(o, p, k, 8 if o * p >= 8192 else 4, stages)
 
 
