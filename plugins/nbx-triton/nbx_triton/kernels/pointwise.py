@@ -3,7 +3,7 @@
 Tensors are walked as `walk` says, by `dense` or `strided`. Values are computed by `evaluate`, in float32 for the
 floating dtypes below it and rounded once; integers wrap around. The memory is the limit where an element of 2 bytes
 takes under about 28 instructions (H200: 132 x 128 lanes at 1.7 GHz for 1.06e12 elements/s read and written): exp takes
-9, sigmoid, silu and gelu 17, tanh and erf 25, log 30; in bfloat16 exp takes 22 and sigmoid and silu 24. Of wider
+9, sigmoid, silu and gelu 17, tanh and erf 25, log 28; in bfloat16 exp takes 22 and sigmoid and silu 24. Of wider
 elements all stay below it. Deterministic.
 """
 
@@ -160,7 +160,7 @@ def evaluate(OP: tl.constexpr, x1, x2, x3, result: tl.constexpr):
             if result == tl.float64:
                 y = tl.log(a)
             else:
-                y = logarithm(a)
+                y = logarithm(a, result == tl.float16)
         elif OP == "tanh":
             if result == tl.float64:
                 y = hyperbolic_tangent_float64(a)
