@@ -147,13 +147,15 @@ def test_kernels_for_sm_80_build_too() -> None:
 
     ops = {op.id: op for op in contracts.ALL}
     kernels = {kernel.id: kernel for kernel in KERNELS}
+    facts = {"shared.bytes_per_block_optin": 163 * 1024, "multiprocessors": 108}
+    device = SimpleNamespace(arch="sm_80", fact=facts.__getitem__)
     for name, binder, texts in (
         ("matmul/tiles", product.bind, ["float16[1000, 1024]", "float16[1024, 1000]"]),
         ("scaled_dot_product_attention/online", attention.bind, [*["float16[2, 2, 1000, 128]"] * 3, None]),
     ):
         kernel = kernels[f"nbx-triton/{name}"]
         signature = ops[kernel.op].signature([text and spec.parse(text) for text in texts], {})
-        ctx = BindContext(kernel=kernel, signature=signature, device=SimpleNamespace(arch="sm_80"), settings={})
+        ctx = BindContext(kernel=kernel, signature=signature, device=device, settings={})
         (launch,) = binder(ctx)
         assert launch.function.arch == "sm_80"
         assert launch.shared_bytes <= 163 * 1024

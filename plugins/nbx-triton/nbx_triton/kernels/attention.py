@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
+from triton.runtime.interpreter import InterpretedFunction
 
 from nbx_registry.launch import BindContext, Launch, Scalar
 from nbx_triton.compiler import Options
@@ -68,7 +69,17 @@ def hide(score, factor, mask, strides, row, column, queries, keys, CAUSAL: tl.co
 
 
 @triton.jit
-def merge(score, peak, factor, NATURAL: tl.constexpr):
+def power_of_two(x, FLUSH: tl.constexpr):
+    """Return 2^x. FLUSH: 0 where that is below the normal numbers, for a fourth of the instructions (PTX)."""
+    if FLUSH:
+        y = tl.inline_asm_elementwise("ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+    else:
+        y = tl.exp2(x)
+    return y
+
+
+@triton.jit
+def merge(score, peak, factor, NATURAL: tl.constexpr, FLUSH: tl.constexpr):
     """Return the weights of scores, what earlier weights shrink by, and the largest score of each row yet.
 
     ``factor`` makes exponents of 2 of scores; NATURAL ones are exponents of e. While there is nothing but -inf, any
@@ -78,12 +89,12 @@ def merge(score, peak, factor, NATURAL: tl.constexpr):
     if NATURAL:
         # A number that hides by being low may be finite when its multiple is not.
         anchor = tl.where(new == float("-inf"), 0.0, new)
-        p = tl.exp2((score - anchor[:, None]) * 1.4426950408889634)
-        shrink = tl.exp2((peak - anchor) * 1.4426950408889634)
+        p = power_of_two((score - anchor[:, None]) * 1.4426950408889634, FLUSH)
+        shrink = power_of_two((peak - anchor) * 1.4426950408889634, FLUSH)
     else:
         anchor = tl.where(new == float("-inf"), 0.0, new * factor)
-        p = tl.exp2(score * factor - anchor[:, None])
-        shrink = tl.exp2(peak * factor - anchor)
+        p = power_of_two(score * factor - anchor[:, None], FLUSH)
+        shrink = power_of_two(peak * factor - anchor, FLUSH)
     return p, shrink, new
 
 
@@ -119,6 +130,7 @@ def attend(
     MASK_ROWS: tl.constexpr,
     SPLIT: tl.constexpr,
     EVEN: tl.constexpr,
+    FLUSH: tl.constexpr,
     WIDE: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -169,7 +181,7 @@ def attend(
             else:
                 key = tl.load(k_tile + column[None, :] * k_strides[2], mask=(d < width)[:, None], other=0)
             score = tl.dot(query, key, input_precision="ieee")
-            p, shrink, peak = merge(score, peak, factor, False)
+            p, shrink, peak = merge(score, peak, factor, False, FLUSH)
             norm = norm * shrink + tl.sum(p, axis=1)
             if EVEN:
                 value = tl.load(v_tile + column[:, None] * v_strides[2])
@@ -183,7 +195,7 @@ def attend(
         key = tl.load(k_tile + column[None, :] * k_strides[2], mask=known[None, :] & (d < width)[:, None], other=0)
         score = tl.dot(query, key, input_precision="ieee")
         score = hide(score, factor, mask, mask_strides, row, column, queries, keys, CAUSAL, MASK_ROWS)
-        p, shrink, peak = merge(score, peak, factor, NATURAL)
+        p, shrink, peak = merge(score, peak, factor, NATURAL, FLUSH)
         norm = norm * shrink + tl.sum(p, axis=1)
         value = tl.load(v_tile + column[:, None] * v_strides[2], mask=known[:, None] & v_across, other=0)
         total = tl.dot(p.to(value.dtype), value, total * shrink[:, None], input_precision="ieee")
@@ -216,6 +228,7 @@ def attend_short(
     CAUSAL: tl.constexpr,
     NATURAL: tl.constexpr,
     MASK_ROWS: tl.constexpr,
+    FLUSH: tl.constexpr,
     WIDE: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -245,7 +258,8 @@ def attend_short(
         mask += batch * mask_strides[0] + head * mask_strides[1]
     score = tl.dot(query, key, input_precision="ieee")
     score = hide(score, factor, mask, mask_strides, row, n, queries, keys, CAUSAL, MASK_ROWS)
-    p, _shrink, _peak = merge(score, tl.full((BLOCK_M,), float("-inf"), tl.float32), factor, NATURAL)
+    peak = tl.full((BLOCK_M,), float("-inf"), tl.float32)
+    p, _shrink, _peak = merge(score, peak, factor, NATURAL, FLUSH)
     total = tl.dot(p.to(value.dtype), value, input_precision="ieee")
     target = out + batch * out_strides[0] + head * out_strides[1] + row[:, None] * out_strides[2]
     result = divide(total, tl.sum(p, axis=1)).to(out.dtype.element_ty)
@@ -271,9 +285,12 @@ def _tile(ctx: BindContext, width: int, mask_rows: bool) -> _Tile:
         return _Tile(16, 64, 4, 2) if width <= 128 else _Tile(16, 32, 4, 2)
     if width > 128:
         return _Tile(64, 32, 8, 2)
-    # Addresses of a mask that differs from query to query take registers too.
+    # Addresses of a mask that differs from query to query take registers.
     n = 32 if mask_rows else 64
-    return _Tile(128, n, 8, 2) if queries > 64 else _Tile(64, n, 4, 2)
+    stages = 3 if width <= 64 or ctx.device.fact("shared.bytes_per_block_optin") >= 2**17 + 2**14 else 2
+    q = ctx.signature.tensor("q")
+    large = q.shape[0] * q.shape[1] * triton.cdiv(queries, 128) >= 8 * ctx.device.fact("multiprocessors")
+    return _Tile(128, n, 8, stages) if large else _Tile(64, n, 4, stages)
 
 
 def _matrix(ctx: BindContext) -> bool:
@@ -341,6 +358,8 @@ def _launch(ctx: BindContext, function: Any, tile: _Tile, constants: dict[str, A
             "CAUSAL": bool(ctx.signature.attributes["causal"]),
             "NATURAL": mask is not None and mask.dtype.kind == "float",
             "MASK_ROWS": mask_strides[2] != 0,
+            # The contract lets weights below the normal numbers be 0. The interpreter knows no PTX, nor does AMD.
+            "FLUSH": ctx.device.arch.startswith("sm_") and not isinstance(function, InterpretedFunction),
             # The slack covers padded rows and elements, whose offsets are computed and masked off.
             "WIDE": 2 * farthest >= NARROW or programs >= NARROW // 128,
             "BLOCK_M": tile.m,
