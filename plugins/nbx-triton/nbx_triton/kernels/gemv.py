@@ -154,6 +154,7 @@ def columns(
     bias_stride,
     out_column,
     ACTIVATION: tl.constexpr,
+    PACKED: tl.constexpr,
     MASKED: tl.constexpr,
     UNEVEN: tl.constexpr,
     WIDE: tl.constexpr,
@@ -163,7 +164,10 @@ def columns(
     DEEP: tl.constexpr,
     WORDS: tl.constexpr,
 ):
-    """Write the columns in WORDS words of ROWS rows. A turn takes DEEP rows of ``w`` for each of PARTS."""
+    """Write the columns in WORDS words of ROWS rows. A turn takes DEEP rows of ``w`` for each of PARTS.
+
+    PACKED: ``x`` lies in words along the depth too.
+    """
     PER_WORD: tl.constexpr = 64 // w.dtype.element_ty.primitive_bitwidth
     number = program(WIDE)
     word = tl.arange(0, WORDS)
@@ -181,17 +185,25 @@ def columns(
             from_w = (w + (first + r) * w_pitch).to(tl.pointer_type(tl.uint64), bitcast=True)
             place = from_w[:, None] + (number * WORDS + word)[None, :]
             loaded = loaded + (fetch(place, known[:, None] & here[None, :], MASKED or UNEVEN),)  # noqa: RUF005
+        factors = ()
+        for m in tl.static_range(ROWS):
+            from_x = x + locate(m, row_shape, x_rows)
+            for r in tl.static_range(0, DEEP, PER_WORD if PACKED else 1):
+                known = first + r < depth
+                if PACKED:
+                    place = (from_x + first + r).to(tl.pointer_type(tl.uint64), bitcast=True)
+                    factors = factors + singles(fetch(place, known, MASKED), x.dtype.element_ty)
+                else:
+                    place = from_x + (first + r) * x_depth
+                    factors = factors + (fetch(place, known, MASKED).to(tl.float32),)  # noqa: RUF005
         for r in tl.static_range(DEEP):
-            known = first + r < depth
             weights = singles(loaded[r], w.dtype.element_ty)
             more = ()
             for m in tl.static_range(ROWS):
-                place = x + locate(m, row_shape, x_rows) + (first + r) * x_depth
-                factor = fetch(place, known, MASKED).to(tl.float32)[:, None]
                 for i in tl.static_range(PER_WORD):
                     total = sums[m * PER_WORD + i]
-                    total = tl.fma(tl.broadcast_to(factor, total.shape), weights[i], total)
-                    more = more + (total,)  # noqa: RUF005
+                    factor = tl.broadcast_to(factors[m * DEEP + r][:, None], total.shape)
+                    more = more + (tl.fma(factor, weights[i], total),)  # noqa: RUF005
             sums = more
     for m in tl.static_range(ROWS):
         for i in tl.static_range(PER_WORD):
@@ -308,6 +320,12 @@ def _rows(o: _Operands) -> int:
     return rows
 
 
+def _in_words(ctx: BindContext, o: _Operands, per_word: int) -> bool:
+    """Whether rows of x lie in whole words."""
+    aligned = ctx.signature.tensor(o.x).align % 8 == 0 and not any(stride % per_word for stride in o.x_rows)
+    return aligned and o.x_depth == 1 and o.depth % per_word == 0
+
+
 def bind_dots(ctx: BindContext) -> Sequence[Launch]:
     """Bind ``matmul`` or ``linear`` of a few rows with a matrix whose depth lies side by side."""
     (out,) = ctx.signature.outputs
@@ -358,6 +376,10 @@ def bind_columns(ctx: BindContext) -> Sequence[Launch]:
         arguments={**_arguments(o), "depth": o.depth, "x_depth": o.x_depth, "w_pitch": o.w_depth},
         constants={
             "ACTIVATION": o.activation,
+            "PACKED": o.x_depth == 1
+            and deep % per_word == 0
+            and o.depth % per_word == 0
+            and _in_words(ctx, o, per_word),
             "MASKED": o.depth % (parts * deep) != 0,
             "UNEVEN": o.columns % settings["block_n"] != 0,
             "WIDE": _wide(o),

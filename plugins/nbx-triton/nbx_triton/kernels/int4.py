@@ -150,6 +150,13 @@ def beyond(*tensors: TensorSpec) -> bool:
     )
 
 
+def wide_gemv(ctx: BindContext) -> bool:
+    """Whether offsets of ``dequant_gemv_int4`` need 64 bits."""
+    x, *weight = ctx.signature.tensors
+    (out,) = ctx.signature.outputs
+    return beyond(*weight) or 2 * max(reach(y.shape, y.strides) for y in (x, out)) >= NARROW
+
+
 def packed(ctx: BindContext) -> dict[str, Argument]:
     """Return the arguments that a packed weight is to every kernel that unpacks it."""
     *_, w, scale, zero_min = ctx.signature.tensors

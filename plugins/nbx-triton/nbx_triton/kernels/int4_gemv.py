@@ -25,8 +25,8 @@ from nbx_registry.launch import BindContext, Launch
 from nbx_registry.space import Space
 from nbx_registry.spec import TensorSpec
 from nbx_triton.compiler import THREADS_PER_WARP, Options
-from nbx_triton.kernels.int4 import WORDS, beyond, nibble, packed, weights_of
-from nbx_triton.kernels.strided import NARROW, program, reach
+from nbx_triton.kernels.int4 import WORDS, nibble, packed, weights_of, wide_gemv
+from nbx_triton.kernels.strided import program
 from nbx_triton.launching import Argument, launch
 
 ORDERED = Space(
@@ -179,6 +179,45 @@ def ordered(
 
 
 @triton.jit
+def exactly(
+    x,
+    w,
+    scale,
+    zero_min,
+    rows,
+    column,
+    zero,
+    x_stride,
+    w_strides,
+    scale_strides,
+    min_strides,
+    WORDS: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Return the sums of columns with each weight made by itself, PARTS at a time. ``zero`` is as wide as offsets are.
+
+    An infinity times a nibble of 0 is NaN, where times its weight it may be infinite.
+    """
+    sums = tl.zeros((PARTS, column.shape[0]), tl.float32)
+    for turn in range((8 * rows + PARTS - 1) // PARTS):
+        at = zero + turn * PARTS + tl.arange(0, PARTS)
+        known = at < 8 * rows
+        weights = weights_of(
+            w + (column * w_strides[1])[None, :],
+            scale + (column * scale_strides[1])[None, :],
+            zero_min + (column * min_strides[1])[None, :],
+            at[:, None],
+            w_strides[0],
+            scale_strides[0],
+            min_strides[0],
+            known[:, None],
+            WORDS,
+        )
+        sums += tl.load(x + at * x_stride, mask=known, other=0).to(tl.float32)[:, None] * weights
+    return tl.sum(sums, axis=0)
+
+
+@triton.jit
 def small_nibble(words, PLACE: tl.constexpr):
     """Return nibble PLACE of words times 2^-149 and a power of 16, which is that of its place, or of two places lower.
 
@@ -277,25 +316,21 @@ def split(
         if SMALL:
             total = total * 2.0**38
         if tl.max(tl.where(tl.abs(total) < float("inf"), 0, 1), axis=0) > 0:
-            # An infinity times a nibble of 0 is NaN, where times its weight it may be infinite.
-            exact = tl.zeros((PARTS, BLOCK_N), tl.float32)
-            for turn in range((8 * rows + PARTS - 1) // PARTS):
-                at = number * 0 + turn * PARTS + part
-                known = at < 8 * rows
-                inside = known[:, None] & here[None, :]
-                weights = weights_of(
-                    w + (own * w_strides[1])[None, :],
-                    scale + (own * scale_strides[1])[None, :],
-                    zero_min + (own * min_strides[1])[None, :],
-                    at[:, None],
-                    w_strides[0],
-                    scale_strides[0],
-                    min_strides[0],
-                    inside,
-                    WORDS,
-                )
-                exact += tl.load(x + at * x_stride, mask=known, other=0).to(tl.float32)[:, None] * weights
-            total = tl.sum(exact, axis=0)
+            total = exactly(
+                x,
+                w,
+                scale,
+                zero_min,
+                rows,
+                tl.minimum(own, columns - 1),
+                number * 0,
+                x_stride,
+                w_strides,
+                scale_strides,
+                min_strides,
+                WORDS,
+                PARTS,
+            )
         tl.store(out + own * out_stride, total.to(out.dtype.element_ty), mask=here)
 
 
@@ -306,12 +341,6 @@ def _arguments(ctx: BindContext) -> dict[str, Argument]:
 
 def _side_by_side(x: TensorSpec) -> bool:
     return x.strides[0] == 1 and x.align % 8 == 0
-
-
-def _wide(ctx: BindContext) -> bool:
-    x, *packed = ctx.signature.tensors
-    (out,) = ctx.signature.outputs
-    return beyond(*packed) or 2 * max(reach(y.shape, y.strides) for y in (x, out)) >= NARROW
 
 
 def bind_ordered(ctx: BindContext) -> Sequence[Launch]:
@@ -329,7 +358,7 @@ def bind_ordered(ctx: BindContext) -> Sequence[Launch]:
         constants={
             "PACKED": _side_by_side(x),
             "WHOLE": w.shape[0] % WORDS == 0,
-            "WIDE": _wide(ctx),
+            "WIDE": wide_gemv(ctx),
             "STAGES": ctx.settings["stages"],
             "WORDS": WORDS,
             "BLOCK_N": block_n,
@@ -361,7 +390,7 @@ def bind_split(ctx: BindContext) -> Sequence[Launch]:
             "PACKED": _side_by_side(x),
             "MASKED": w.shape[0] % (parts * rows) != 0,
             "UNEVEN": out.size % (strips * block_n) != 0,
-            "WIDE": _wide(ctx),
+            "WIDE": wide_gemv(ctx),
             "STAGES": settings["stages"],
             "WORDS": WORDS,
             "PARTS": parts,

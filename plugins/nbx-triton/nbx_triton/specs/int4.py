@@ -44,13 +44,24 @@ KERNELS = (
         "dequant_gemv_int4@1",
         "split",
         "int4_gemv:bind_split",
-        # A group at the least.
-        when=("K >= 128",),
+        # A group at the least. More columns make programs enough on the matrix unit.
+        when=("K >= 128", "N < 8192 or x.dtype == float32 or not device.matrix_unit.m16n8k16"),
         key=("x.dtype", "x.strides", *_PACKED_KEY),
         defaults={"programs": 256, "strips": 1, "rows": 8, "warps": 8, "stages": 2},
         settings="nbx_triton.kernels.int4_gemv:SPLIT",
-        preference=1,
+        preference=2,
         doc="One program adds up some columns, its threads sharing the rows; sums are scaled, not weights.",
+    ),
+    kernel(
+        "dequant_gemv_int4@1",
+        "matrix",
+        "int4_matrix:bind",
+        when=("x.dtype in (float16, bfloat16)", "K >= 128", "device.matrix_unit.m16n8k16"),
+        key=("x.dtype", "x.strides", *_PACKED_KEY),
+        defaults={"across": 4, "warps": 4, "groups": 2},
+        settings="nbx_triton.kernels.int4_matrix:SETTINGS",
+        preference=1,
+        doc="One program adds up some columns on the matrix unit, nibbles nearly as they lie; sums are scaled.",
     ),
     kernel(
         "dequant_matmul_int4@1",
