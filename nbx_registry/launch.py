@@ -47,6 +47,9 @@ class Launch:
     """Dynamic shared memory, bytes."""
     offsets: tuple[tuple[str, int], ...] = ()
     """Byte offsets added to the address of an argument, by name."""
+    early: bool = False
+    """Whether it may begin before the launch before it in its program has ended, where the device can do that: its code
+    waits by itself before it touches memory. Everything before that launch has ended."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -53,6 +53,7 @@ def launch(
     constants: Mapping[str, Any],
     options: Options,
     scratch: str | None = None,
+    early: bool = False,
 ) -> Launch:
     """Compile ``function`` for these arguments and return its launch.
 
@@ -71,6 +72,8 @@ def launch(
     options : Options
     scratch : str, optional
         A workspace of `SCRATCH_BYTES` for each program, where code keeps the descriptions of tensors that it makes.
+    early : bool
+        As of `Launch`.
 
     Raises
     ------
@@ -118,6 +121,7 @@ def launch(
         grid=(programs, 1, 1),
         block=(artifact.threads or THREADS_PER_WARP, 1, 1),
         shared_bytes=artifact.shared_bytes,
+        early=early,
     )
 
 
@@ -166,6 +170,12 @@ def has_matrix_unit(ctx: BindContext) -> bool:
     """Whether Triton makes products of 16-bit floats with the matrix unit: from sm_80 on; on AMD's if stated."""
     arch = ctx.device.arch
     return int(arch[3:].rstrip("a")) >= 80 if arch.startswith("sm_") else ctx.device.has("matrix.float16")
+
+
+def waits_by_itself(ctx: BindContext, function: Any) -> bool:
+    """Whether code can wait for the launch before it, and so be launched early: from sm_90 on, where it is compiled."""
+    arch = ctx.device.arch
+    return arch.startswith("sm_") and int(arch[3:].rstrip("a")) >= 90 and not _is_interpreted(function)
 
 
 def _compiled(source: Source, ctx: BindContext, options: Options) -> Artifact:

@@ -27,15 +27,34 @@ class _Config(ctypes.Structure):
     )
 
 
+class _Attribute(ctypes.Structure):
+    """``CUlaunchAttribute``: of its union of 64 bytes only the first number is used here."""
+
+    _fields_ = (("id", ctypes.c_int), ("_pad", ctypes.c_int), ("value", ctypes.c_int), ("_rest", ctypes.c_int * 15))
+
+
+_PROGRAMMATIC_STREAM_SERIALIZATION = 6
+"""``CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION``: begin once the launch before says so or ends."""
+
+
 class Prepared:
     """One launch over parameter cells of its own. ``arguments`` are what the launch call takes."""
 
-    __slots__ = ("_config", "arguments")
+    __slots__ = ("_attributes", "_config", "arguments")
 
     def __init__(
-        self, function: int, grid: Dimensions, block: Dimensions, shared_bytes: int, cells: tuple[int, ...]
+        self,
+        function: int,
+        grid: Dimensions,
+        block: Dimensions,
+        shared_bytes: int,
+        cells: tuple[int, ...],
+        *,
+        early: bool = False,
     ) -> None:
-        self._config = _Config(grid, block, shared_bytes, None, None, 0)
+        self._attributes = (_Attribute * 1)(_Attribute(_PROGRAMMATIC_STREAM_SERIALIZATION, 0, 1)) if early else None
+        address = None if self._attributes is None else ctypes.addressof(self._attributes)
+        self._config = _Config(grid, block, shared_bytes, None, address, int(early))
         # ctypes converts nothing at the call when it is given its own objects and no argtypes.
         self.arguments = (
             ctypes.byref(self._config),

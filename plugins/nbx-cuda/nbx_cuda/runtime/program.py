@@ -141,8 +141,9 @@ class Packed:
                 launch.block,
                 launch.shared_bytes,
                 tuple(base + cell * CELL for cell in positions),
+                early=launch.early and number > 0,
             )
-            for launch, positions in layout.launches
+            for number, (launch, positions) in enumerate(layout.launches)
         ]
         self.calls = tuple(prepared.arguments for prepared in self._prepared)
         self.stream: int | None = None

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait
 
 from nbx_registry.launch import BindContext, Launch, Scalar
 from nbx_registry.rounding import float_format
@@ -25,7 +26,7 @@ from nbx_registry.space import Space
 from nbx_registry.spec import TensorSpec
 from nbx_triton.compiler import Options
 from nbx_triton.kernels.strided import NARROW, program, reach
-from nbx_triton.launching import Argument, has_matrix_unit, launch
+from nbx_triton.launching import Argument, has_matrix_unit, launch, waits_by_itself
 
 STEP = 128
 """Splits cover multiples of so many keys; every number of keys that a program takes at a time divides it."""
@@ -205,11 +206,17 @@ def join_splits(
     heads,
     width,
     out_strides,
+    EARLY: tl.constexpr,
     WIDE: tl.constexpr,
     BLOCK_S: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Write BLOCK elements of one row of the output: all of its splits are read at once, and added as a tree."""
+    """Write BLOCK elements of one row of the output: all of its splits are read at once, and added as a tree.
+
+    EARLY says that the launch before may not have ended.
+    """
+    if EARLY:
+        gdc_wait()
     number = program(WIDE)
     blocks = (width + BLOCK - 1) // BLOCK
     row = number // blocks
@@ -312,14 +319,16 @@ def attend_and_join(ctx: BindContext, cache: Cache, splits: int) -> Sequence[Lau
         },
         options=Options(num_warps=warps, num_stages=1, enable_fp_fusion=True),
     )
+    early = waits_by_itself(ctx, join_splits)
     block = min(JOINED, triton.next_power_of_2(v_width))
     join = launch(
         ctx,
         join_splits,
         programs=batch * heads * triton.cdiv(v_width, block),
         arguments={**partial, "out": "out", "heads": heads, "width": v_width, "out_strides": out.strides},
-        constants={"WIDE": wide, "BLOCK_S": triton.next_power_of_2(splits), "BLOCK": block},
+        constants={"EARLY": early, "WIDE": wide, "BLOCK_S": triton.next_power_of_2(splits), "BLOCK": block},
         options=Options(num_warps=4, num_stages=1, enable_fp_fusion=True),
+        early=early,
     )
     return (attend, join)
 
