@@ -44,8 +44,8 @@ KERNELS = (
         "dequant_gemv_int4@1",
         "split",
         "int4_gemv:bind_split",
-        # A group at the least. More columns make programs enough on the matrix unit.
-        when=("K >= 128", "N < 8192 or x.dtype == float32 or not device.matrix_unit.m16n8k16"),
+        # A group at the least.
+        when=("K >= 128",),
         key=("x.dtype", "x.strides", *_PACKED_KEY),
         defaults={"programs": 256, "strips": 1, "rows": 8, "warps": 8, "stages": 2},
         settings="nbx_triton.kernels.int4_gemv:SPLIT",
