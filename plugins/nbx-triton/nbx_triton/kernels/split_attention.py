@@ -75,8 +75,6 @@ def attend_split(
     splits,
     room,
     pages,
-    kv_heads,
-    group,
     width,
     v_width,
     scale,
@@ -89,8 +87,13 @@ def attend_split(
     ROUND: tl.constexpr,
     LIMIT: tl.constexpr,
     WIDE: tl.constexpr,
+    FULL: tl.constexpr,
+    K_ROW: tl.constexpr,
+    V_ROW: tl.constexpr,
     PAGE: tl.constexpr,
     STEP: tl.constexpr,
+    KV_HEADS: tl.constexpr,
+    GROUP: tl.constexpr,
     BLOCK_G: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,
@@ -102,14 +105,15 @@ def attend_split(
     Strides of q are of batch, head, element, those of k and v of batch, head, token, element; with a ``block_table`` of
     page, head, position, element. ``scale`` includes log2(e), so maxima are exponents of 2. Keys are taken BLOCK_N at a
     time: of one page where that divides PAGE, else each of its own page. ROUND takes q to the cache's dtype, clamping
-    finite values to LIMIT where that is above 0; without it, products of different dtypes are of float32.
+    finite values to LIMIT where that is above 0; without it, products of different dtypes are of float32. FULL says
+    that rows fill their blocks.
     """
     number = program(WIDE)
-    tiles = (group + BLOCK_G - 1) // BLOCK_G
+    TILES: tl.constexpr = (GROUP + BLOCK_G - 1) // BLOCK_G
     split = number % splits
-    tile = number // splits % tiles
-    kv_head = number // splits // tiles % kv_heads
-    batch = number // splits // tiles // kv_heads
+    tile = number // splits % TILES
+    kv_head = number // splits // TILES % KV_HEADS
+    batch = number // splits // (TILES * KV_HEADS)
 
     length = room + number * 0
     if seq_lens is not None:
@@ -120,22 +124,14 @@ def attend_split(
     last = tl.minimum(first + segment, length)
     steps = ((tl.maximum(last - first, 0) + BLOCK_N - 1) // BLOCK_N).to(tl.int32)
 
-    member = tile * BLOCK_G + tl.arange(0, BLOCK_G)
-    head = kv_head * group + member
     d = tl.arange(0, BLOCK_D).to(number.dtype)
     e = tl.arange(0, BLOCK_DV).to(number.dtype)
     n = tl.arange(0, BLOCK_N).to(number.dtype)
-
-    place = q + batch * q_strides[0] + head[None, :] * q_strides[1] + d[:, None] * q_strides[2]
-    query = tl.load(place, mask=(member < group)[None, :] & (d < width)[:, None], other=0)
-    if ROUND:
-        wide = query.to(tl.float32)
-        if LIMIT > 0:
-            finite = tl.abs(wide) < float("inf")
-            wide = tl.where(finite & (wide > LIMIT), LIMIT, tl.where(finite & (wide < -LIMIT), -LIMIT, wide))
-        query = wide.to(k.dtype.element_ty)
-    k_head = k + kv_head * k_strides[1] + d[None, :] * k_strides[3]
-    v_head = v + kv_head * v_strides[1] + e[None, :] * v_strides[3]
+    k_head = k + kv_head * k_strides[1]
+    v_head = v + kv_head * v_strides[1]
+    # Within a block offsets are small and known: they become part of the instructions that load.
+    k_block = n[:, None] * K_ROW + d[None, :] * k_strides[3]
+    v_block = n[None, :] * V_ROW + e[:, None] * v_strides[3]
     if block_table is None:
         k_head += batch * k_strides[0]
         v_head += batch * v_strides[0]
@@ -143,32 +139,50 @@ def attend_split(
         entries = block_table + batch * table_strides[0]
         page = pages_of(entries, first, last, table_strides[1], pages, n, PAGE, BLOCK_N)
 
+    member = tile * BLOCK_G + tl.arange(0, BLOCK_G)
+    head = kv_head * GROUP + member
+    place = q + batch * q_strides[0] + head[None, :] * q_strides[1] + d[:, None] * q_strides[2]
+    query = tl.load(place, mask=(member < GROUP)[None, :] & (d < width)[:, None], other=0)
+    if ROUND:
+        wide = query.to(tl.float32)
+        if LIMIT > 0:
+            finite = tl.abs(wide) < float("inf")
+            wide = tl.where(finite & (wide > LIMIT), LIMIT, tl.where(finite & (wide < -LIMIT), -LIMIT, wide))
+        query = wide.to(k.dtype.element_ty)
+
     peak = tl.full((BLOCK_G,), float("-inf"), tl.float32)
     norm = tl.zeros((BLOCK_G,), tl.float32)
     total = tl.zeros((BLOCK_DV, BLOCK_G), tl.float32)
     for step in range(steps):
         at = first + step * BLOCK_N
+        known = at + n < last
+        whole = at + BLOCK_N <= last
         if block_table is None:
-            known = at + n < last
-            k_row = (at + n) * k_strides[2]
-            v_row = (at + n) * v_strides[2]
+            k_place = k_head + at * K_ROW + k_block
+            v_place = v_head + at * V_ROW + v_block
         else:
-            # A step ahead of the keys, which then need not wait for where they are.
-            coming = pages_of(entries, at + BLOCK_N, last, table_strides[1], pages, n, PAGE, BLOCK_N)
-            if PAGE % BLOCK_N == 0:
-                position = at % PAGE + n
-            else:
-                position = (at + n) % PAGE
-            known = (at + n < last) & (page >= 0)
             own = page.to(number.dtype)
-            k_row = own * k_strides[0] + position * k_strides[2]
-            v_row = own * v_strides[0] + position * v_strides[2]
-            page = coming
-        # Both under way before either is waited for.
-        inside = known[:, None] & (d < width)[None, :]
-        key = tl.load(k_head + k_row[:, None], mask=inside, other=0, eviction_policy="evict_first")
-        inside = known[:, None] & (e < v_width)[None, :]
-        value = tl.load(v_head + v_row[:, None], mask=inside, other=0, eviction_policy="evict_first")
+            known = known & (page >= 0)
+            if PAGE % BLOCK_N == 0:
+                k_place = k_head + (own * k_strides[0] + at % PAGE * K_ROW) + k_block
+                v_place = v_head + (own * v_strides[0] + at % PAGE * V_ROW) + v_block
+                whole = whole & (page >= 0)
+            else:
+                # Of each key the place in its page, not in the block.
+                moved = (at + n) % PAGE - n
+                k_place = k_head + (own * k_strides[0] + moved * K_ROW)[:, None] + k_block
+                v_place = v_head + (own * v_strides[0] + moved * V_ROW)[None, :] + v_block
+            # A step ahead of the keys, which then need not wait for where they are.
+            page = pages_of(entries, at + BLOCK_N, last, table_strides[1], pages, n, PAGE, BLOCK_N)
+        # A branch holds both loads together: each is stored in shared memory, which waits for it, behind the branch.
+        if whole & (FULL and PAGE % BLOCK_N == 0):
+            key = tl.load(k_place, eviction_policy="evict_first")
+            value = tl.load(v_place, eviction_policy="evict_first")
+        else:
+            key = tl.load(k_place, mask=known[:, None] & (d < width)[None, :], other=0, eviction_policy="evict_first")
+            value = tl.load(
+                v_place, mask=known[None, :] & (e < v_width)[:, None], other=0, eviction_policy="evict_first"
+            )
         if query.dtype == key.dtype:
             score = tl.dot(key, query, input_precision="ieee")
         else:
@@ -185,14 +199,14 @@ def attend_split(
         shrink = tl.exp2(peak - anchor)
         norm = norm * shrink + tl.sum(p, axis=0)
         # Matrix units take both operands in one dtype; the contract allows for what p loses.
-        total = tl.dot(tl.trans(value), p.to(value.dtype), total * shrink[None, :], input_precision="ieee")
+        total = tl.dot(value, p.to(value.dtype), total * shrink[None, :], input_precision="ieee")
         peak = new
     # Maxima pass over NaN: a row of nothing else would look like one with nothing to attend.
     peak = tl.where(norm != norm, norm, peak)
-    row = (batch * kv_heads * group + head) * splits + split
-    tl.store(m + row, peak, mask=member < group)
-    tl.store(norms + row, norm, mask=member < group)
-    inside = (member < group)[None, :] & (e < v_width)[:, None]
+    row = (batch * (KV_HEADS * GROUP) + head) * splits + split
+    tl.store(m + row, peak, mask=member < GROUP)
+    tl.store(norms + row, norm, mask=member < GROUP)
+    inside = (member < GROUP)[None, :] & (e < v_width)[:, None]
     tl.store(o + row[None, :] * v_width + e[:, None], total, mask=inside)
 
 
@@ -258,7 +272,7 @@ class Cache:
     v: TensorSpec
     arguments: Mapping[str, Argument]
     room: int
-    page_tokens: int = 1
+    page_tokens: int = STEP
     reach: int = 0
 
 
@@ -297,8 +311,6 @@ def attend_and_join(ctx: BindContext, cache: Cache, splits: int) -> Sequence[Lau
             **partial,
             "q": "q",
             "room": cache.room,
-            "kv_heads": kv_heads,
-            "group": group,
             "width": width,
             "v_width": v_width,
             "scale": Scalar((max(width, 1) ** -0.5 if scale is None else scale) * LOG2_E, "float32"),
@@ -310,6 +322,11 @@ def attend_and_join(ctx: BindContext, cache: Cache, splits: int) -> Sequence[Lau
             "ROUND": rounds_q,
             "LIMIT": float_format(k.dtype).largest if rounds_q and k.dtype.name == "float16" else 0.0,
             "WIDE": wide,
+            "FULL": (width, v_width) == (block_d, block_dv),
+            "K_ROW": k.strides[2],
+            "V_ROW": v.strides[2],
+            "KV_HEADS": kv_heads,
+            "GROUP": group,
             "PAGE": cache.page_tokens,
             "STEP": STEP,
             "BLOCK_G": block_g,

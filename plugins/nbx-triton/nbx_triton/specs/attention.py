@@ -15,7 +15,7 @@ SPLIT_PARTS = (
 )
 """What splits of the keys leave to be joined."""
 
-SPLIT_ATTENTION = {"keys": 64, "warps": 4}
+SPLIT_ATTENTION = {"keys": 32, "warps": 2}
 
 _KEY = (
     "q.dtype",
