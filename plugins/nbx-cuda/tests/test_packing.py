@@ -223,6 +223,25 @@ def test_fixed_operands_are_written_once_and_launch_on_any_stream():
         program(launches, [X, OUT], driver).fixed((0x10,))
 
 
+def test_a_launch_begins_early_where_it_says_so_and_another_is_before_it():
+    seen = []
+
+    def launch(config, handle, pointers, extra) -> int:
+        config = config._obj
+        words = ctypes.string_at(config.attributes, 72) if config.attribute_count else bytes(72)
+        seen.append((config.attribute_count, *struct.unpack("<3i", words[:12])))
+        return 0
+
+    early = Launch(function=function(8), args=("x",), early=True)
+    plain = Launch(function=function(8), args=("x",))
+    nothing = Launch(function=function(8), args=("x",), grid=(0, 1, 1))
+    program([early, plain, early], [X], launch).run((0x10,), None)
+    # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, allowed.
+    assert seen == [(0, 0, 0, 0), (0, 0, 0, 0), (1, 6, 0, 1)]
+    program([nothing, early], [X], launch).run((0x10,), None)
+    assert seen[3:] == [(0, 0, 0, 0)]
+
+
 def test_equal_arguments_share_a_cell():
     launches = [Launch(function=function(8, 8, 4), args=("x", "out", Scalar(3, "int32"))) for _ in range(3)]
     layout = lay_out(launches, [X, OUT])

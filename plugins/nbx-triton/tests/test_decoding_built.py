@@ -89,7 +89,10 @@ def test_a_sequence_has_the_programs_that_its_longest_length_wants(bind: Callabl
     tensors = ["float16[1, 32, 128]", *["float16[512, 8, 16, 128]"] * 2, "int32[1, 512]", "int32[1]"]
     attend, join = bind("nbx-triton/paged_decode_attention/split", tensors, "nvidia/h200-sxm").launches
     assert (attend.grid[0], join.grid[0]) == (8 * 64, 32 * 4)
+    assert (attend.early, join.early) == (False, True)
     # Keys and values of a step are under way in registers, in each of the programs that fit on a multiprocessor.
-    assert 65536 // (attend.function.registers * attend.function.threads) >= 4
+    assert 65536 // (attend.function.registers * attend.function.threads) >= 6
     attend, _ = bind("nbx-triton/paged_decode_attention/split", tensors, "nvidia/h200-sxm", longest=300).launches
     assert attend.grid[0] == 8 * 3
+    _, join = bind("nbx-triton/paged_decode_attention/split", tensors, "nvidia/a100-sxm4-80gb", longest=300).launches
+    assert not join.early

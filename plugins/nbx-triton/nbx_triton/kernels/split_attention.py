@@ -360,8 +360,8 @@ def _step(ctx: BindContext, cache: Cache, width: int, block_g: int, on_matrix_un
         return min(keys, 32), max(warps, 4 if width <= 256 else 8)
     most = MOST_LOADED
     if width * block_g > 2048:
-        # The query takes its share.
-        most, warps = most // 2, max(warps, 2)
+        # The query takes its share, in each warp as much.
+        most, warps = most // 2, max(warps, 2 if width * block_g <= 8192 else 4)
     if any(x.strides[3] != 1 or x.strides[2] % 8 for x in (cache.k, cache.v)):
         # Rows that are not loaded 16 bytes at a time take many addresses.
         most, warps = most // 4, max(warps, 2)
