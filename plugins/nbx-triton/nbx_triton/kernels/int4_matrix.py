@@ -29,10 +29,10 @@ from nbx_triton.kernels.strided import program
 from nbx_triton.launching import launch
 
 SETTINGS = Space(
-    parameters={"across": (2, 4), "warps": (1, 2, 4), "groups": (1, 2, 3, 4)},
+    parameters={"across": (2, 4), "warps": (2, 4, 8), "groups": (1, 2, 3, 4)},
     exclude={"more than registers hold": "across * groups > 12"},
 )
-"""``across``: columns that a thread loads side by side. ``groups``: those under way."""
+"""``across``: columns that a thread loads side by side. ``groups``: those that each half of the warps has under way."""
 
 
 @triton.jit
@@ -55,12 +55,14 @@ def two_nibbles(words, PLACE: tl.constexpr, like: tl.constexpr):
 
 @triton.jit
 def column_of(m, ACROSS: tl.constexpr, WARPS: tl.constexpr):
-    """Return the column that row ``m`` of a tile is."""
+    """Return the column that row ``m`` of a tile is, and the half of the groups that it takes."""
+    COLUMN_WARPS: tl.constexpr = WARPS // 2
+    warp = m // 16 % WARPS
     if ACROSS == 4:
-        column = m // 16 % WARPS * 32 + m % 8 * 4 + m // (16 * WARPS) * 2 + m // 8 % 2
+        within = m % 8 * 4 + m // (16 * WARPS) * 2 + m // 8 % 2
     else:
-        column = m // 16 * 16 + m % 8 * 2 + m // 8 % 2
-    return column
+        within = m % 8 * 2 + m // 8 % 2
+    return warp % COLUMN_WARPS * (8 * ACROSS) + within, warp // COLUMN_WARPS
 
 
 @triton.jit
@@ -76,23 +78,23 @@ def load_words(
     ACROSS: tl.constexpr,
     WARPS: tl.constexpr,
 ):
-    """Return a group's words in the shape in which a thread loads what the unit wants in that thread.
+    """Return two groups' words in the shape in which a thread loads what the unit wants in that thread.
 
     Its axes are the unit's four lanes of the depth, its eight lanes of rows with the warps, and of one thread twice two
-    rows of words and ACROSS columns.
+    rows of words and ACROSS columns. The first half of the warps takes the first group.
     """
     lane = tl.arange(0, 4)[:, None, None, None, None]
     strip = tl.arange(0, 8 * WARPS)[None, :, None, None, None]
     far = tl.arange(0, 2)[None, None, :, None, None]
     near = tl.arange(0, 2)[None, None, None, :, None]
     across = tl.arange(0, ACROSS)[None, None, None, None, :]
-    row = group * 16 + far * 8 + lane * 2 + near
-    own = column + strip * ACROSS + across
+    row = (group + strip // (4 * WARPS)) * 16 + far * 8 + lane * 2 + near
+    own = column + strip % (4 * WARPS) * ACROSS + across
     if UNEVEN:
         own = tl.minimum(own, columns - 1)
     place = w + row * w_strides[0] + own * w_strides[1]
     if MASKED:
-        words = tl.load(place, mask=row + own * 0 < rows, other=0)
+        words = tl.load(place, mask=row + across * 0 < rows, other=0)
     else:
         words = tl.load(place)
     return words
@@ -106,15 +108,6 @@ def as_rows(words, ACROSS: tl.constexpr, WARPS: tl.constexpr):
     else:
         words = tl.permute(tl.reshape(words, (4, WARPS, 8, 2, 2, 2)), (1, 5, 2, 3, 0, 4))
     return tl.reshape(words, (8 * WARPS * ACROSS, 16))
-
-
-@triton.jit
-def load_group(place, group, groups, stride, MASKED: tl.constexpr):
-    """Return scales or minima of a group."""
-    if MASKED:
-        # Loaded for a group past the last are those of the last, whose words and factors are 0 there.
-        group = tl.minimum(group, groups - 1)
-    return tl.load(place + group * stride)
 
 
 @triton.jit
@@ -138,61 +131,75 @@ def matrix(
     ACROSS: tl.constexpr,
     WARPS: tl.constexpr,
 ):
-    """Write a tile of columns, GROUPS groups a turn. MASKED: words end within a turn; UNEVEN: columns within a tile."""
+    """Write a tile of columns, GROUPS times two groups a turn.
+
+    MASKED: words end within a turn; UNEVEN: columns within a tile.
+    """
     SMALL: tl.constexpr = x.dtype.element_ty == tl.float16
-    BLOCK_N: tl.constexpr = 8 * ACROSS * WARPS
+    ROWS: tl.constexpr = 8 * ACROSS * WARPS
     number = program(WIDE)
     zero = number * 0
-    column = number * BLOCK_N
-    own = column + column_of(tl.arange(0, BLOCK_N), ACROSS, WARPS)
-    here = own < columns
+    column = number * (ROWS // 2)
+    within, half = column_of(tl.arange(0, ROWS), ACROSS, WARPS)
+    own = column + within
     # Past the last column its weights are read once more, and not written.
     known = tl.minimum(own, columns - 1) if UNEVEN else own
     from_scale, from_min = scale + known * scale_strides[1], zero_min + known * min_strides[1]
-    half = tl.arange(0, 32)[:, None]
+    pair = tl.arange(0, 32)[:, None]
     place = tl.arange(0, 8)[None, :]
-    ones = tl.full((BLOCK_N, 32), 1.0, tl.float32).to(x.dtype.element_ty)
-    total = tl.zeros((BLOCK_N, 8), tl.float32)
+    first_place = half[:, None] * 4
+    ones = tl.full((ROWS, 32), 1.0, tl.float32).to(x.dtype.element_ty)
+    total = tl.zeros((ROWS, 8), tl.float32)
     groups = (rows + 15) // 16
     words, steps, leasts = (), (), ()
     for g in tl.static_range(GROUPS):
-        at = zero + (g if MASKED else tl.minimum(g, groups - 1))
+        # Loaded in place of what there is not are the last two groups, or the last one twice.
+        at = zero + 2 * g if MASKED else zero + tl.minimum(2 * g, groups - 2)
         loaded = load_words(w, at, rows, column, columns, w_strides, MASKED, UNEVEN, ACROSS, WARPS)
+        own_group = tl.minimum(at + half, groups - 1)
         words = words + (loaded,)  # noqa: RUF005 - the compiler unpacks no tuples
-        steps = steps + (load_group(from_scale, at, groups, scale_strides[0], MASKED),)  # noqa: RUF005
-        leasts = leasts + (load_group(from_min, at, groups, min_strides[0], MASKED),)  # noqa: RUF005
-    for first in tl.range(0, groups, GROUPS, num_stages=1):
+        steps = steps + (tl.load(from_scale + own_group * scale_strides[0]),)  # noqa: RUF005
+        leasts = leasts + (tl.load(from_min + own_group * min_strides[0]),)  # noqa: RUF005
+    for first in tl.range(0, groups, 2 * GROUPS, num_stages=1):
         more_words, more_steps, more_leasts = (), (), ()
         for g in tl.static_range(GROUPS):
-            group = first + g
-            # Four of its columns are eight rows' factors of each word, four and four; the others are not looked at.
-            from_x = x + (group * 128 + 4 * half + place % 4) * x_stride
+            group = first + 2 * g
+            # Four columns are eight rows' factors of each word, four and four; the other four those of the next group.
+            row = (group + place // 4) * 128 + 4 * pair + place % 4
             if MASKED:
-                factors = tl.load(from_x, mask=group * 32 + half + place * 0 < 2 * rows, other=0)
+                factors = tl.load(x + row * x_stride, mask=row < 8 * rows, other=0)
             else:
-                factors = tl.load(from_x)
+                factors = tl.load(x + row * x_stride)
             step = steps[g].to(tl.float32)
             if SMALL:
                 step *= 2.0**24
-            products = tl.zeros((BLOCK_N, 8), tl.float32)
+            products = tl.zeros((ROWS, 8), tl.float32)
             for i in tl.static_range(4):
-                nibbles = tl.reshape(
-                    two_nibbles(as_rows(words[g], ACROSS, WARPS), i, x.dtype.element_ty), (BLOCK_N, 32)
-                )
+                nibbles = tl.reshape(two_nibbles(as_rows(words[g], ACROSS, WARPS), i, x.dtype.element_ty), (ROWS, 32))
                 sums = tl.dot(nibbles, factors)
                 if SMALL and i % 2 == 1:
                     sums *= 0.0625
-                products = tl.where(place == i, sums, products)
+                products = tl.where(place == first_place + i, sums, products)
             least = leasts[g].to(tl.float32)
             total += products * step[:, None] + tl.dot(ones, factors) * least[:, None]
             # Under way while the other groups are worked on.
-            at = zero + (group + GROUPS if MASKED else tl.minimum(group + GROUPS, groups - 1))
+            at = zero + (group + 2 * GROUPS if MASKED else tl.minimum(group + 2 * GROUPS, groups - 2))
             loaded = load_words(w, at, rows, column, columns, w_strides, MASKED, UNEVEN, ACROSS, WARPS)
+            own_group = tl.minimum(at + half, groups - 1)
             more_words = more_words + (loaded,)  # noqa: RUF005
-            more_steps = more_steps + (load_group(from_scale, at, groups, scale_strides[0], MASKED),)  # noqa: RUF005
-            more_leasts = more_leasts + (load_group(from_min, at, groups, min_strides[0], MASKED),)  # noqa: RUF005
+            more_steps = more_steps + (tl.load(from_scale + own_group * scale_strides[0]),)  # noqa: RUF005
+            more_leasts = more_leasts + (tl.load(from_min + own_group * min_strides[0]),)  # noqa: RUF005
         words, steps, leasts = more_words, more_steps, more_leasts
-    result = tl.sum(tl.where(place < 4, total, 0.0), axis=1)
+    # Rows in order of columns, those of both halves side by side.
+    result = tl.sum(tl.where(place // 4 == half[:, None], total, 0.0), axis=1)
+    if ACROSS == 4:
+        result = tl.permute(tl.reshape(result, (2, 2, WARPS // 2, 2, 8)), (2, 4, 0, 3, 1))
+    else:
+        result = tl.permute(tl.reshape(result, (2, WARPS // 2, 2, 8)), (1, 3, 2, 0))
+    result = tl.sum(tl.reshape(result, (ROWS // 2, 2)), axis=1)
+    own = column + tl.arange(0, ROWS // 2)
+    here = own < columns
+    known = tl.minimum(own, columns - 1)
     if tl.max(tl.where(tl.abs(result) < float("inf"), 0, 1), axis=0) > 0:
         result = exactly(
             x, w, scale, zero_min, rows, known, zero, x_stride, w_strides, scale_strides, min_strides, 16, 8
@@ -207,7 +214,7 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
     if out.size == 0:
         return ()
     across, warps, groups = ctx.settings["across"], ctx.settings["warps"], ctx.settings["groups"]
-    block_n = 8 * across * warps
+    block_n = 4 * across * warps
     step = launch(
         ctx,
         matrix,
@@ -221,7 +228,7 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
             "out_stride": out.strides[0],
         },
         constants={
-            "MASKED": w.shape[0] % (WORDS * groups) != 0,
+            "MASKED": w.shape[0] % (2 * WORDS * groups) != 0,
             "UNEVEN": out.size % block_n != 0,
             "WIDE": wide_gemv(ctx),
             "GROUPS": groups,
