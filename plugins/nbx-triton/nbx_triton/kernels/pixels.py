@@ -7,7 +7,8 @@ pieces of as many planes' rows are as many of the image's row: a thread that has
 threads that write them read all and take their own, since stores of less than 32 bytes side by side are slow. Else the
 image is read, or written, in steps of r elements, whose gaps the other steps of the same program fill.
 
-At the least an element is read and written once.
+At the least an element is read and written once. On an H200 float16 [8, 256, 256, 256] takes 131 us for r of 2 and 4,
+252 channels 133 us for r of 3, as float32 255 us, where copies take 129, 128 and 252.
 """
 
 from __future__ import annotations
@@ -247,7 +248,8 @@ def _tile(r: int, rows: int, width: int, itemsize: int, whole: bool, unshuffle: 
         return _Tile(move_rows, block_rows, block, block, tiles, {"UNSHUFFLE": unshuffle})
     piece = min(16 // itemsize, HELD // triton.next_power_of_2(r))
     pieces = triton.cdiv(width if unshuffle else width * r, piece)
-    lanes = ELEMENTS // (piece * triton.next_power_of_2(r)) if unshuffle else ELEMENTS // piece
+    # A lane holds r pieces. One that writes a single one of them has so much less to do that a thread gets several.
+    lanes = ELEMENTS // (piece * triton.next_power_of_2(r)) * (1 if unshuffle else min(4, triton.next_power_of_2(r)))
     # Lanes beyond the end of a row do nothing: the fewer the better, and of the same number the longest runs.
     most = min(lanes, triton.next_power_of_2(pieces)).bit_length()
     fitting = (2**bit for bit in range(min(most - 1, 4), most))
