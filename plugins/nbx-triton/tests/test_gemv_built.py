@@ -13,9 +13,10 @@ import triton
 import nbx_registry as nbx
 
 CASES = {
-    "linear/dots": ["bfloat16[8, 2048]", "bfloat16[3000, 2048]", "bfloat16[3000]"],
-    "matmul/dots": ["float32[33, 2048]", "float32[2048]"],
-    "matmul/columns": ["float16[8, 2048]", "float16[2048, 3000]"],
+    "linear/few": ["bfloat16[4, 2048]", "bfloat16[3000, 2048]", "bfloat16[3000]"],
+    "linear/row": ["float32[1, 2048]", "float32[3000, 2048]", "float32[3000]"],
+    "matmul/few": ["float32[8, 2048]", "float32[2048, 3000]"],
+    "matmul/row": ["float16[33, 2048]", "float16[2048]"],
 }
 
 
@@ -34,13 +35,13 @@ def test_builds_within_the_devices_limits(
 
 def test_more_than_2_to_the_31_elements_build(bind: Callable[..., Any]) -> None:
     tensors = ["float16[1, 32768]", "float16[65544, 32768]", None]
-    (launch,) = bind("nbx-triton/linear/dots", tensors, "nvidia/h200-sxm").launches
+    (launch,) = bind("nbx-triton/linear/row", tensors, "nvidia/h200-sxm").launches
     assert launch.function.spills == 0
 
 
 def test_a_row_of_results_reads_16_bytes_at_a_time(bind: Callable[..., Any], tmp_path: Path) -> None:
     tensors = ["float16[1, 2048]", "float16[8192, 2048]", None]
-    (launch,) = bind("nbx-triton/linear/dots", tensors, "nvidia/h200-sxm").launches
+    (launch,) = bind("nbx-triton/linear/row", tensors, "nvidia/h200-sxm").launches
     image = tmp_path / "kernel.cubin"
     image.write_bytes(launch.function.image)
     tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
@@ -52,9 +53,10 @@ def test_a_row_of_results_reads_16_bytes_at_a_time(bind: Callable[..., Any], tmp
 @pytest.mark.parametrize(
     ("op", "tensors", "variant"),
     [
-        ("linear", ["float16[1, 2048]", "float16[2048, 2048]", None], "dots"),
-        ("matmul", ["float16[8, 2048]", "float16[2048, 2048]"], "columns"),
-        ("matmul", ["float16[2048, 2048]", "float16[2048]"], "dots"),
+        ("linear", ["float16[1, 2048]", "float16[2048, 2048]", None], "row"),
+        ("linear", ["float16[4, 2048]", "float16[2048, 2048]", None], "few"),
+        ("matmul", ["float16[2, 2048]", "float16[2048, 2048]"], "few"),
+        ("matmul", ["float16[2048, 2048]", "float16[2048]"], "row"),
     ],
     ids=str,
 )

@@ -166,13 +166,13 @@ KERNELS = (
     _streamed(
         "matmul@1",
         "M",
-        when=(*_MATMUL, "1 < M and M <= 128", "len(x1.shape) == 2 and len(x2.shape) == 2"),
+        when=(*_MATMUL, "2 < M and M <= 128", "len(x1.shape) == 2 and len(x2.shape) == 2"),
         key=(*_MATMUL_KEY, "out.strides"),
     ),
     _streamed(
         "linear@1",
         "prod(B)",
-        when=(*_LINEAR, "1 < prod(B) and prod(B) <= 128"),
+        when=(*_LINEAR, "4 < prod(B) and prod(B) <= 128"),
         key=(*_LINEAR_KEY, "out.strides"),
     ),
 )
