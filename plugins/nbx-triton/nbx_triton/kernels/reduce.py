@@ -105,33 +105,37 @@ def take(
     TILES: tl.constexpr,
 ):
     """Take TILES whole tiles, side by side, every ``step`` elements from ``first`` to before ``last``."""
-    for turn in range(first, last, step):
-        for tile in tl.static_range(TILES):
-            at = turn + tile * total.shape[1]
-            source = start + locate(at + lane, shape, strides)[None, :]
-            if EVEN_ROWS:
-                a = tl.load(source)
-            else:
-                a = tl.load(source, mask=here, other=OTHER)
-            total, place = merge(OP, total, place, a.to(total.dtype), at)
+    # The last axis is a thread's own: its elements are loaded together, and combined in registers.
+    tile = tl.arange(0, TILES) * total.shape[1]
+    for at in range(first, last, step):
+        column = at + lane[:, None] + tile[None, :]
+        source = start[:, :, None] + locate(column, shape, strides)[None, :, :]
+        if EVEN_ROWS:
+            a = tl.load(source)
+        else:
+            a = tl.load(source, mask=here[:, :, None], other=OTHER)
+        a = a.to(total.dtype)
+        own = tl.broadcast_to((at + tile)[None, None, :], a.shape)
+        part, where = finish(OP, a, own, 2)
+        total, place = merge(OP, total, place, part, where)
     return total, place
 
 
 @triton.jit
-def finish(OP: tl.constexpr, total, place):
-    """Combine running results along the second axis, as a tree: the result, and for argmax also which ``place`` has it.
+def finish(OP: tl.constexpr, total, place, axis: tl.constexpr):
+    """Combine results along an axis, as a tree: the result, and for argmax also which ``place`` has it.
 
     For others the result is returned twice.
     """
     if OP == "argmax":
-        result, found = tl.reduce((total, place), 1, first_largest)
+        result, found = tl.reduce((total, place), axis, first_largest)
     else:
         if OP == "sum" or OP == "mean":
-            result = tl.sum(total, axis=1)
+            result = tl.sum(total, axis=axis)
         elif OP == "prod":
-            result = tl.reduce(total, 1, multiply)
+            result = tl.reduce(total, axis, multiply)
         else:
-            result = tl.reduce(total, 1, larger)
+            result = tl.reduce(total, axis, larger)
         found = result
     return result, found
 
@@ -215,7 +219,7 @@ def reduce(
             inside = inside & here
         a = tl.load(start + locate(column, shape, strides)[None, :], mask=inside, other=OTHER)
         total, place = merge(OP, total, place, a.to(total.dtype), at)
-    result, found = finish(OP, total, place + lane[None, :])
+    result, found = finish(OP, total, place + lane[None, :], 1)
     if PARTIAL:
         offset = split * rows + row
         tl.store(out + offset, result, mask=row < rows)
@@ -264,5 +268,5 @@ def gather(
     if OP == "argmax":
         # What is not there comes after all that is.
         place = tl.load(places + offset, mask=inside, other=9223372036854775807)
-    result, found = finish(OP, part, place)
+    result, found = finish(OP, part, place, 1)
     deliver(OP, out, result, found, count, locate(row, row_shape, out_strides), here)
