@@ -86,7 +86,9 @@ def _plan(ctx: BindContext, vectors: int, warps: int, run: int, along: bool) -> 
         size = vector if extent > vector // block_rows else whole
         block_columns = min(size // block_rows, extent)
         block_rows = min(size // block_columns, triton.next_power_of_2(rows))
-    tiles = 1 if size == whole else min(vectors, extent // block_columns)
+    # Offsets of 64 bits, of which each element may need its own, leave registers for half as many.
+    together = vectors if reach(x.shape, x.strides) < NARROW else max(1, vectors // 2)
+    tiles = 1 if size == whole else min(together, extent // block_columns)
     return Plan(row_shape, row_strides, out_strides, shape, strides, rows, length, block_rows, block_columns, tiles)
 
 
