@@ -28,7 +28,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 # Splits ---------------------------------------------------------------------------------------------------------------
 
-SPLIT_TOKENS = 128
+SPLIT_TOKENS = 256
 """Keys that a split is made for."""
 MOST_SPLITS = 64
 

@@ -160,7 +160,7 @@ def test_joining_splits() -> None:
 
 def test_kernels_cut_keys_by_one_rule() -> None:
     rule = parse(splits_rule("T"))
-    for keys, splits in [(0, 1), (1, 1), (128, 1), (129, 2), (1000, 8), (8192, 64), (8193, 64), (2**40, 64)]:
+    for keys, splits in [(0, 1), (1, 1), (256, 1), (257, 2), (1000, 4), (16384, 64), (16385, 64), (2**40, 64)]:
         assert paged_decode_splits(keys) == splits == rule.evaluate({"T": keys})
 
 

@@ -23,6 +23,8 @@ def packed(x: str, k: int, n: int) -> list[str]:
 CASES = {
     "paged_decode_attention/split-128": paged("float16", (32, 8), 128, 16),
     "paged_decode_attention/split-129": paged("bfloat16", (3, 1), 129, 24),
+    "paged_decode_attention/quarters-128": paged("float16", (32, 8), 128, 64),
+    "paged_decode_attention/quarters-64": paged("bfloat16", (32, 8), 64, 64),
     "paged_kv_append_step/rows": [
         *["float16[8, 8, 128]"] * 2,
         *["bfloat16[65, 8, 16, 128]"] * 2,
@@ -87,12 +89,23 @@ def test_the_matrix_unit_multiplies_nibbles_where_there_is_one(
 
 def test_a_sequence_has_the_programs_that_its_longest_length_wants(bind: Callable[..., Any]) -> None:
     tensors = ["float16[1, 32, 128]", *["float16[512, 8, 16, 128]"] * 2, "int32[1, 512]", "int32[1]"]
-    attend, join = bind("nbx-triton/paged_decode_attention/split", tensors, "nvidia/h200-sxm").launches
-    assert (attend.grid[0], join.grid[0]) == (8 * 64, 32 * 4)
+    kernel = "nbx-triton/paged_decode_attention"
+    attend, join = bind(f"{kernel}/split", tensors, "nvidia/h200-sxm").launches
+    assert (attend.grid[0], join.grid[0]) == (8 * 32, 32 * 4)
     assert (attend.early, join.early) == (False, True)
     # Keys and values of a step are under way in registers, in each of the programs that fit on a multiprocessor.
-    assert 65536 // (attend.function.registers * attend.function.threads) >= 6
-    attend, _ = bind("nbx-triton/paged_decode_attention/split", tensors, "nvidia/h200-sxm", longest=300).launches
-    assert attend.grid[0] == 8 * 3
-    _, join = bind("nbx-triton/paged_decode_attention/split", tensors, "nvidia/a100-sxm4-80gb", longest=300).launches
+    assert 65536 // (attend.function.registers * attend.function.threads) >= 16
+    attend, _ = bind(f"{kernel}/split", tensors, "nvidia/h200-sxm", longest=300).launches
+    assert attend.grid[0] == 8 * 2
+    attend, join = bind(f"{kernel}/quarters", tensors, "nvidia/a100-sxm4-80gb", longest=300).launches
+    assert attend.grid[0] == 8 * 8
     assert not join.early
+
+
+@pytest.mark.parametrize(("batch", "kernel"), [(1, "quarters"), (8, "split")])
+def test_few_keys_for_the_device_are_split_further(registry: nbx.Registry, batch: int, kernel: str) -> None:
+    cache = f"float16[{batch}, 8, 8192, 128]"
+    decision = registry.decide(
+        "decode_attention", f"float16[{batch}, 32, 128]", cache, cache, device="nvidia/h200-sxm", require="any"
+    )
+    assert decision.chosen == f"nbx-triton/decode_attention/{kernel}"

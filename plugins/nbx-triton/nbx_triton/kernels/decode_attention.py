@@ -15,11 +15,9 @@ import triton.language as tl
 from nbx_registry.contracts.decoding import paged_decode_splits
 from nbx_registry.launch import BindContext, Launch
 from nbx_triton.compiler import Options
-from nbx_triton.kernels.split_attention import Cache, attend_and_join, space
+from nbx_triton.kernels.split_attention import Cache, attend_and_join
 from nbx_triton.kernels.strided import NARROW, program, reach
 from nbx_triton.launching import launch
-
-SETTINGS = space("k")
 
 
 @triton.jit
@@ -83,7 +81,7 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
         room=k.shape[2],
         reach=0 if bias is None else reach(bias.shape, bias.strides),
     )
-    return attend_and_join(ctx, cache, paged_decode_splits(k.shape[2]))
+    return attend_and_join(ctx, cache, paged_decode_splits(k.shape[2]) * ctx.settings["parts"])
 
 
 def bind_reduce(ctx: BindContext) -> Sequence[Launch]:

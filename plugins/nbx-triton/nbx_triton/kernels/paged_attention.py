@@ -12,10 +12,8 @@ from collections.abc import Sequence
 
 from nbx_registry.contracts.decoding import paged_decode_splits
 from nbx_registry.launch import BindContext, Launch
-from nbx_triton.kernels.split_attention import Cache, attend_and_join, space
+from nbx_triton.kernels.split_attention import Cache, attend_and_join
 from nbx_triton.kernels.strided import NARROW, reach
-
-SETTINGS = space("k_pool")
 
 
 def bind(ctx: BindContext) -> Sequence[Launch]:
@@ -44,4 +42,4 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
         page_tokens=max(page_tokens, 1),
         reach=max(reach(x.shape, x.strides) for x in (table, lens)),
     )
-    return attend_and_join(ctx, cache, paged_decode_splits(ctx.signature.axes["T"]))
+    return attend_and_join(ctx, cache, paged_decode_splits(ctx.signature.axes["T"]) * ctx.settings["parts"])

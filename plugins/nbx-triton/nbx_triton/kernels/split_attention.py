@@ -28,7 +28,7 @@ from nbx_triton.compiler import Options
 from nbx_triton.kernels.strided import NARROW, program, reach
 from nbx_triton.launching import Argument, has_matrix_unit, launch, waits_by_itself
 
-STEP = 128
+STEP = 64
 """Splits cover multiples of so many keys; every number of keys that a program takes at a time divides it."""
 
 JOINED = 32
@@ -40,15 +40,12 @@ MOST_LOADED = 8192
 LOG2_E = 1.4426950408889634
 
 
-def space(k: str) -> Space:
-    """Return the settings of an op whose keys are operand ``k``: keys of a step, warps of a program."""
-    return Space(
-        parameters={"keys": (16, 32, 64, 128), "warps": (1, 2, 4, 8)},
-        exclude={
-            "registers": f"keys > 16 and keys * (D + Dv) > {MOST_LOADED} * warps",
-            "products without a matrix unit": f"bits({k}.dtype) > 16 and (keys > 32 or warps < 4)",
-        },
-    )
+SETTINGS = Space(
+    parameters={"keys": (16, 32, 64), "warps": (1, 2, 4), "together": (False, True), "parts": (1, 2, 4)},
+    exclude={"registers": f"keys * 256 > {MOST_LOADED} * warps", "warps without keys": "keys < 16 * warps"},
+)
+"""Keys of a step, twice as many where a key and its value have 128 elements or fewer; warps of a program; whether a
+step's loads are under way together; parts of a split."""
 
 
 @triton.jit
@@ -88,6 +85,7 @@ def attend_split(
     LIMIT: tl.constexpr,
     WIDE: tl.constexpr,
     FULL: tl.constexpr,
+    TOGETHER: tl.constexpr,
     K_ROW: tl.constexpr,
     V_ROW: tl.constexpr,
     PAGE: tl.constexpr,
@@ -151,7 +149,8 @@ def attend_split(
         query = wide.to(k.dtype.element_ty)
 
     peak = tl.full((BLOCK_G,), float("-inf"), tl.float32)
-    norm = tl.zeros((BLOCK_G,), tl.float32)
+    # Weights are summed by their place in a step, over places at the end.
+    weights = tl.zeros((BLOCK_N, BLOCK_G), tl.float32)
     total = tl.zeros((BLOCK_DV, BLOCK_G), tl.float32)
     for step in range(steps):
         at = first + step * BLOCK_N
@@ -174,15 +173,23 @@ def attend_split(
                 v_place = v_head + (own * v_strides[0] + moved * V_ROW)[None, :] + v_block
             # A step ahead of the keys, which then need not wait for where they are.
             page = pages_of(entries, at + BLOCK_N, last, table_strides[1], pages, n, PAGE, BLOCK_N)
-        # A branch holds both loads together: each is stored in shared memory, which waits for it, behind the branch.
-        if whole & (FULL and PAGE % BLOCK_N == 0):
-            key = tl.load(k_place, eviction_policy="evict_first")
-            value = tl.load(v_place, eviction_policy="evict_first")
+        k_known = known[:, None]
+        v_known = known[None, :]
+        if not FULL:
+            k_known = k_known & (d < width)[None, :]
+            v_known = v_known & (e < v_width)[:, None]
+        if TOGETHER and FULL and PAGE % BLOCK_N == 0:
+            # What is loaded is stored in shared memory at once, which waits for it; behind a branch it is stored when
+            # all is loaded.
+            if whole:
+                key = tl.load(k_place, eviction_policy="evict_first")
+                value = tl.load(v_place, eviction_policy="evict_first")
+            else:
+                key = tl.load(k_place, mask=k_known, other=0, eviction_policy="evict_first")
+                value = tl.load(v_place, mask=v_known, other=0, eviction_policy="evict_first")
         else:
-            key = tl.load(k_place, mask=known[:, None] & (d < width)[None, :], other=0, eviction_policy="evict_first")
-            value = tl.load(
-                v_place, mask=known[None, :] & (e < v_width)[:, None], other=0, eviction_policy="evict_first"
-            )
+            key = tl.load(k_place, mask=k_known, other=0, eviction_policy="evict_first")
+            value = tl.load(v_place, mask=v_known, other=0, eviction_policy="evict_first")
         if query.dtype == key.dtype:
             score = tl.dot(key, query, input_precision="ieee")
         else:
@@ -197,10 +204,11 @@ def attend_split(
         anchor = tl.where(new == float("-inf"), 0.0, new)
         p = tl.exp2(score - anchor[None, :])
         shrink = tl.exp2(peak - anchor)
-        norm = norm * shrink + tl.sum(p, axis=0)
+        weights = weights * shrink[None, :] + p
         # Matrix units take both operands in one dtype; the contract allows for what p loses.
         total = tl.dot(value, p.to(value.dtype), total * shrink[None, :], input_precision="ieee")
         peak = new
+    norm = tl.sum(weights, axis=0)
     # Maxima pass over NaN: a row of nothing else would look like one with nothing to attend.
     peak = tl.where(norm != norm, norm, peak)
     row = (batch * (KV_HEADS * GROUP) + head) * splits + split
@@ -323,6 +331,7 @@ def attend_and_join(ctx: BindContext, cache: Cache, splits: int) -> Sequence[Lau
             "LIMIT": float_format(k.dtype).largest if rounds_q and k.dtype.name == "float16" else 0.0,
             "WIDE": wide,
             "FULL": (width, v_width) == (block_d, block_dv),
+            "TOGETHER": ctx.settings["together"],
             "K_ROW": k.strides[2],
             "V_ROW": v.strides[2],
             "KV_HEADS": kv_heads,
@@ -338,13 +347,14 @@ def attend_and_join(ctx: BindContext, cache: Cache, splits: int) -> Sequence[Lau
     )
     early = waits_by_itself(ctx, join_splits)
     block = min(JOINED, triton.next_power_of_2(v_width))
+    block_s = triton.next_power_of_2(splits)
     join = launch(
         ctx,
         join_splits,
         programs=batch * heads * triton.cdiv(v_width, block),
         arguments={**partial, "out": "out", "heads": heads, "width": v_width, "out_strides": out.strides},
-        constants={"EARLY": early, "WIDE": wide, "BLOCK_S": triton.next_power_of_2(splits), "BLOCK": block},
-        options=Options(num_warps=4, num_stages=1, enable_fp_fusion=True),
+        constants={"EARLY": early, "WIDE": wide, "BLOCK_S": block_s, "BLOCK": block},
+        options=Options(num_warps=2 if block_s * block <= 2048 else 4, num_stages=1, enable_fp_fusion=True),
         early=early,
     )
     return (attend, join)
@@ -357,7 +367,9 @@ def _step(ctx: BindContext, cache: Cache, width: int, block_g: int, on_matrix_un
     """
     keys, warps = ctx.settings["keys"], ctx.settings["warps"]
     if not on_matrix_unit:
-        return min(keys, 32), max(warps, 4 if width <= 256 else 8)
+        return 32, max(warps, 4 if width <= 256 else 8)
+    if width <= 128:
+        keys *= 2
     most = MOST_LOADED
     if width * block_g > 2048:
         # The query takes its share, in each warp as much.
@@ -365,6 +377,7 @@ def _step(ctx: BindContext, cache: Cache, width: int, block_g: int, on_matrix_un
     if any(x.strides[3] != 1 or x.strides[2] % 8 for x in (cache.k, cache.v)):
         # Rows that are not loaded 16 bytes at a time take many addresses.
         most, warps = most // 4, max(warps, 2)
+    keys = min(max(keys, 16 * warps), STEP)
     while keys > 16 and keys * width > most * warps:
         keys //= 2
     return keys, warps

@@ -2,20 +2,54 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from nbx_registry.contracts.decoding import splits_rule
 from nbx_registry.kernel import Kernel, Workspace
 from nbx_triton.specs.common import HALVES, kernel
 
 _SPLITS = splits_rule("T")
 
-SPLIT_PARTS = (
-    Workspace(name="partial_o", dtype="float32", shape=("B * Hq", _SPLITS, "Dv"), lifetime=(0, 1)),
-    Workspace(name="partial_m", dtype="float32", shape=("B * Hq", _SPLITS), lifetime=(0, 1)),
-    Workspace(name="partial_l", dtype="float32", shape=("B * Hq", _SPLITS), lifetime=(0, 1)),
-)
-"""What splits of the keys leave to be joined."""
 
-SPLIT_ATTENTION = {"keys": 32, "warps": 2}
+def split_attention(op: str, module: str, **facts: Any) -> tuple[Kernel, Kernel]:
+    """Return the kernels of an op of one query a sequence: where there are many keys for the device, and where few.
+
+    Which of them is asked depends on the batch, the bits of neither do.
+    """
+    when = facts.pop("when")
+    workspace = (
+        Workspace(name="partial_o", dtype="float32", shape=("B * Hq", f"{_SPLITS} * parts", "Dv"), lifetime=(0, 1)),
+        Workspace(name="partial_m", dtype="float32", shape=("B * Hq", f"{_SPLITS} * parts"), lifetime=(0, 1)),
+        Workspace(name="partial_l", dtype="float32", shape=("B * Hq", f"{_SPLITS} * parts"), lifetime=(0, 1)),
+    )
+    common = {
+        **facts,
+        "workspace": workspace,
+        "settings": "nbx_triton.kernels.split_attention:SETTINGS",
+        "batch_invariant": True,
+    }
+    return (
+        kernel(
+            op,
+            "split",
+            f"{module}:bind",
+            when=when,
+            defaults={"keys": 16, "warps": 1, "together": False, "parts": 1},
+            doc="One program attends a split of a sequence's keys for the heads of a KV head; a second launch joins.",
+            **common,
+        ),
+        kernel(
+            op,
+            "quarters",
+            f"{module}:bind",
+            when=(*when, "B * Hkv * T < 2048 * device.multiprocessors"),
+            defaults={"keys": 16, "warps": 1, "together": True, "parts": 4},
+            preference=1,
+            doc="As split, of four times as many splits; a program's loads are all under way before it waits for one.",
+            **common,
+        ),
+    )
+
 
 _KEY = (
     "q.dtype",
@@ -93,10 +127,9 @@ KERNELS = (
         preference=2,
         doc="Warps that copy, and two groups that multiply in turn; a program takes one tile of queries after another.",
     ),
-    kernel(
+    *split_attention(
         "decode_attention@1",
-        "split",
-        "decode_attention:bind",
+        "decode_attention",
         when=(
             f"q.dtype in {HALVES}",
             f"k.dtype in {HALVES}",
@@ -118,11 +151,6 @@ KERNELS = (
             "bias.strides",
             "q_dtype",
         ),
-        workspace=SPLIT_PARTS,
-        defaults=SPLIT_ATTENTION,
-        settings="nbx_triton.kernels.decode_attention:SETTINGS",
-        batch_invariant=True,
-        doc="One program attends a segment of keys for the query heads of a KV head; a second launch adds segments.",
     ),
     kernel(
         "decode_attention_reduce@1",

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from nbx_registry.contracts.decoding import splits_rule
-from nbx_triton.specs.attention import SPLIT_ATTENTION, SPLIT_PARTS
+from nbx_triton.specs.attention import split_attention
 from nbx_triton.specs.common import HALVES, kernel
 
 _SPLITS = splits_rule("T")
 
 KERNELS = (
-    kernel(
+    *split_attention(
         "paged_decode_attention@1",
-        "split",
-        "paged_attention:bind",
+        "paged_attention",
         when=(f"q.dtype in {HALVES}", f"k_pool.dtype in {HALVES}", "D <= 256", "Dv <= 256"),
         key=(
             "q.dtype",
@@ -29,11 +28,6 @@ KERNELS = (
             _SPLITS,
             "q_dtype",
         ),
-        workspace=SPLIT_PARTS,
-        defaults=SPLIT_ATTENTION,
-        settings="nbx_triton.kernels.paged_attention:SETTINGS",
-        batch_invariant=True,
-        doc="One program attends a split of a sequence's keys for the query heads of a KV head; a second launch joins.",
     ),
     kernel(
         "paged_kv_append_step@1",

@@ -147,7 +147,7 @@ def test_decode_attention(
     k[:, :, keys:], v[:, :, keys:] = np.nan, np.nan
     q, bias = normal(dtype, batch, heads[0], widths[0]), normal("float32", keys)
     check("nbx-triton/decode_attention/split", q, k[:, :, :keys], v[:, :, :keys], None)
-    check("nbx-triton/decode_attention/split", q, k[:, :, :keys], v[:, :, :keys], bias, scale=0.3)
+    check("nbx-triton/decode_attention/quarters", q, k[:, :, :keys], v[:, :, :keys], bias, scale=0.3)
 
 
 def test_decode_attention_of_hidden_keys_is_0(run: Callable, normal: Callable) -> None:

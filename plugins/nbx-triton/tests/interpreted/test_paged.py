@@ -10,6 +10,7 @@ import pytest
 from nbx_registry import dtypes
 
 ATTENTION = "nbx-triton/paged_decode_attention/split"
+QUARTERS = "nbx-triton/paged_decode_attention/quarters"
 
 
 def table_of(rng: np.random.Generator, lengths: list[int], page_tokens: int, spare: int = 2) -> tuple[np.ndarray, int]:
@@ -48,7 +49,8 @@ def test_attention(
     table, pages = table_of(rng, lengths, page_tokens)
     q = normal(dtypes_[0], len(lengths), heads[0], widths[0])
     pools = [normal(dtypes_[1], pages, heads[1], page_tokens, width) for width in widths]
-    check(ATTENTION, q, *pools, table, np.array(lengths, np.int32))
+    for kernel in (ATTENTION, QUARTERS):
+        check(kernel, q, *pools, table, np.array(lengths, np.int32))
 
 
 def test_pools_of_tokens_before_heads_and_views_of_tables(
@@ -81,7 +83,8 @@ def test_missing_pages_lengths_out_of_range_and_what_lies_past_the_end(
         pool[sorted(set(range(pages)) - set(table.ravel().tolist()))] = np.nan
         pool[table[1, 2], :, 1:] = np.nan
     lens = np.array([63, 33, 33, 2**31 - 1, -5], np.int32)
-    check(ATTENTION, normal("float32", 5, 4, 32), k, v, table, lens)
+    for kernel in (ATTENTION, QUARTERS):
+        check(kernel, normal("float32", 5, 4, 32), k, v, table, lens)
 
 
 def test_a_query_of_nan_spoils_its_own_row(run: Callable, normal: Callable) -> None:
