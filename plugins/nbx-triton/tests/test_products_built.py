@@ -21,9 +21,12 @@ AMPERE_AND_LATER = (
 BLOCKS = ("matmul/blocks", ["float16[1000, 1024]", "float16[1024, 1000]"], {})
 TRANSPOSED = ("matmul/blocks", ["float16[1000, 1024]", "float16[1024, 1000];strides=[1, 1024]"], {})
 LINEAR = ("linear/blocks", ["bfloat16[32, 128, 384]", "bfloat16[1536, 384]", "bfloat16[1536]"], {"activation": "gelu"})
-STREAMED = ("matmul/streamed", ["float16[80, 4096]", "float16[4096, 4096]"], {})
+STREAMED = ("matmul/streamed-128", ["float16[80, 4096]", "float16[4096, 4096]"], {})
 STREAMED_LINEAR = ("linear/streamed", ["float16[32, 2048]", "float16[8192, 2048]", None], {"activation": "silu"})
-CASES = [BLOCKS, TRANSPOSED, LINEAR, STREAMED, STREAMED_LINEAR]
+SHORT = ("linear/blocks-64", ["float16[32, 128, 384]", "float16[1536, 384]", "float16[1536]"], {"activation": "gelu"})
+LONG = ("linear/blocks-128", ["float16[4096, 1536]", "float16[384, 1536]", "float16[384]"], {"activation": "gelu"})
+ODD = ("linear/streamed-128", ["bfloat16[100, 2048]", "bfloat16[8193, 2048]", "bfloat16[8193]"], {"activation": "gelu"})
+CASES = [BLOCKS, TRANSPOSED, LINEAR, SHORT, LONG, STREAMED, STREAMED_LINEAR, ODD]
 BULK = [
     ("matmul/bulk", ["float16[1000, 1024]", "float16[1024, 1000]"], {}),
     ("matmul/bulk", ["bfloat16[3, 1000, 1024]", "bfloat16[3, 1024, 1000];strides=[1024000, 1, 1024]"], {}),
@@ -70,7 +73,7 @@ def test_products_on_sm_90_do_not_wait_for_one_another(bind: Callable[..., Any],
 @pytest.mark.parametrize("extents", [(1000, 1024, 1000), (1000, 1000, 520), (40, 1000, 264)], ids=str)
 def test_copies_are_of_whole_pieces(bind: Callable[..., Any], tmp_path: Path, extents: tuple[int, int, int]) -> None:
     m, k, n = extents
-    kernel = "nbx-triton/matmul/streamed" if m < 128 else "nbx-triton/matmul/blocks"
+    kernel = "nbx-triton/matmul/streamed-128" if m < 128 else "nbx-triton/matmul/blocks"
     for layout in ("", f";strides=[1, {k}]"):
         bound = bind(kernel, [f"float16[{m}, {k}]", f"float16[{k}, {n}]{layout}"], "nvidia/h200-sxm")
         text = assembly(bound.launches[0].function.image, tmp_path)

@@ -17,7 +17,17 @@ import triton.language as tl
 from nbx_registry.launch import BindContext, Launch
 from nbx_registry.space import Space
 from nbx_triton.compiler import Options
-from nbx_triton.kernels.products import PIECE, activate, advance, common_unit, offsets, pieces_of, product_of, tile_of
+from nbx_triton.kernels.products import (
+    PIECE,
+    activate,
+    advance,
+    common_unit,
+    fitting_stages,
+    offsets,
+    pieces_of,
+    product_of,
+    tile_of,
+)
 from nbx_triton.kernels.strided import NARROW, locate, program
 from nbx_triton.launching import launch
 
@@ -29,14 +39,10 @@ SLACK = 256
 """More than tiles reach past the last row, column and depth."""
 
 SETTINGS = Space(
-    parameters={"block_m": (64, 128, 256), "block_n": (64, 128, 256), "stages": (3, 4), "warps": (4, 8)},
+    parameters={"block_m": (64, 128), "block_n": (128, 256), "stages": (3, 4), "warps": (4, 8)},
     exclude={
         "warps for the sums": "(block_m * block_n > 16384) != (warps > 4) and block_m * block_n != 16384",
-        "accumulators past the registers": "block_m * block_n > 32768",
-        "shared memory of the stages": (
-            "(block_m + block_n) * 128 * stages > device.shared.bytes_per_block_optin and stages > 3"
-        ),
-        "wider than the product": "block_n > 64 and block_n >= 2 * N",
+        "wider than the product": "block_n > 128 and block_n >= 2 * N",
     },
 )
 
@@ -121,7 +127,8 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
         return ()
     product = product_of(ctx)
     out, bias = product.out, product.bias
-    block_m, block_n, stages = ctx.settings["block_m"], ctx.settings["block_n"], ctx.settings["stages"]
+    block_m, block_n = ctx.settings["block_m"], ctx.settings["block_n"]
+    stages = fitting_stages(ctx, ctx.settings["stages"], 2 * STEP * (block_m + block_n))
     pieces = pieces_of(product, STEP)
     out_unit = common_unit(out.row)
     step = launch(

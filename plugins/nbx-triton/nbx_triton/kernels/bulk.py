@@ -30,15 +30,14 @@ SLACK = 256
 MOST_PROGRAMS = 1024
 
 SETTINGS = Space(
-    parameters={"block_m": (64, 128), "block_n": (64, 128, 256), "stages": (3, 4), "resident": (1, 2), "warps": (4, 8)},
+    parameters={"block_m": (64, 128), "block_n": (128, 256), "stages": (3, 4), "resident": (1, 2)},
     exclude={
-        "warps for the sums": "(block_m * block_n > 16384) != (warps > 4) and block_m * block_n != 16384",
         "shared memory of the stages": (
             "resident * ((block_m + block_n) * 128 * stages + block_m * block_n)"
             " > device.shared.bytes_per_multiprocessor - 4096"
         ),
         "registers of the sums": "resident > 1 and block_m * block_n > 16384",
-        "wider than the product": "block_n > 64 and block_n >= 2 * N",
+        "wider than the product": "block_n > 128 and block_n >= 2 * N",
     },
 )
 
@@ -205,7 +204,7 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
             "BLOCK_K": STEP,
             "HEIGHT": HEIGHT,
         },
-        options=Options(num_warps=ctx.settings["warps"], num_stages=stages, enable_fp_fusion=True),
+        options=Options(num_warps=8 if block_m * block_n > 16384 else 4, num_stages=stages, enable_fp_fusion=True),
         scratch="descriptions",
     )
     return (step,)

@@ -15,6 +15,9 @@ from nbx_triton.kernels.mathematics import exponential, normal_distribution
 from nbx_triton.kernels.strided import broadcast_strides, collapse, reach
 from nbx_triton.launching import Argument
 
+_BARRIERS = 1024
+"""Of shared memory, bytes that are left for what stages need beside their elements."""
+
 PIECE = 8
 """Elements of 16 bits that are moved at once."""
 
@@ -163,6 +166,16 @@ def pieces_of(product: Product, step: int) -> Pieces:
 def common_unit(*values: int) -> int:
     """Return what code may take all of these to be multiples of: a piece, or 1."""
     return 1 if any(value % PIECE for value in values) else PIECE
+
+
+def fitting_stages(ctx: BindContext, stages: int, stage_bytes: int) -> int:
+    """Return stages, or fewer where the device lacks the shared memory; two at the least.
+
+    Products that read their operands there keep all stages, others have the step at hand in registers.
+    """
+    asynchronous = ctx.device.has("matrix_unit.wgmma_m64k16") or ctx.device.has("matrix_unit.tcgen05_f16")
+    room = (ctx.device.fact("shared.bytes_per_block_optin") - _BARRIERS) // stage_bytes
+    return max(2, min(stages, room if asynchronous else room + 1))
 
 
 @triton.jit

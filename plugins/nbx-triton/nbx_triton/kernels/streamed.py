@@ -14,13 +14,14 @@ from collections.abc import Sequence
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from nbx_registry.launch import BindContext, Launch
 from nbx_registry.space import Space
 from nbx_triton.compiler import Options
-from nbx_triton.kernels.products import activate, advance, common_unit, offsets, pieces_of, product_of
+from nbx_triton.kernels.products import activate, advance, common_unit, fitting_stages, offsets, pieces_of, product_of
 from nbx_triton.kernels.strided import NARROW, program
-from nbx_triton.launching import Argument, launch
+from nbx_triton.launching import Argument, launch, waits_by_itself
 
 MOST_ROWS = 128
 MOST_SHARES = 16
@@ -35,9 +36,8 @@ SETTINGS = Space(
     parameters={
         "block_n": (64, 128),
         "block_k": (64, 128),
-        "stages": (3, 4, 6),
+        "stages": (4, 6),
         "programs": (128, 256),
-        "warps": (4, 8),
     },
     exclude={
         "shared memory of the stages": "2 * (block_n + 16) * block_k * stages > device.shared.bytes_per_block_optin",
@@ -67,6 +67,7 @@ def stream(
     DEPTH_UNIT: tl.constexpr,
     TARGET_UNIT: tl.constexpr,
     EVEN: tl.constexpr,
+    EARLY: tl.constexpr,
     WIDE: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -74,7 +75,8 @@ def stream(
 ):
     """Write the sums of BLOCK_N columns over a share of the depth to ``target``: strides of share, row and column.
 
-    Flags and units are those of `blocks.block`; TARGET_UNIT is of the stride of rows.
+    Flags and units are those of `blocks.block`; TARGET_UNIT is of the stride of rows. EARLY: the launch after this one
+    may begin, and waits by itself for what is written here.
     """
     number = program(WIDE)
     columns = columns * COLUMN_UNIT
@@ -105,6 +107,8 @@ def stream(
         total = tl.dot(left, right, total)
         tall += advance(step, b_pitch, B_DEEP)
         short += advance(step, a_pitch, A_DEEP)
+    if EARLY:
+        gdc_launch_dependents()
     if bias is not None:
         total += tl.load(bias + tl.minimum(column, columns - 1) * bias_stride).to(tl.float32)[:, None]
     total = activate(total, ACTIVATION, target.dtype.element_ty).to(target.dtype.element_ty)
@@ -124,11 +128,17 @@ def join(
     out_column,
     bias_stride,
     ACTIVATION: tl.constexpr,
+    EARLY: tl.constexpr,
     WIDE: tl.constexpr,
     SHARES: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Write BLOCK of ``count`` results, row after row: the sums of all shares, in order."""
+    """Write BLOCK of ``count`` results, row after row: the sums of all shares, in order.
+
+    EARLY: the launch before may not have ended.
+    """
+    if EARLY:
+        gdc_wait()
     index = program(WIDE) * BLOCK + tl.arange(0, BLOCK)
     here = index < count
     row = index // columns
@@ -148,8 +158,9 @@ def share_depth(depth: int, block_k: int, tiles: int, programs: int) -> tuple[in
     ``programs`` is about how many there are to be in all. The kernels' workspaces declare the same number.
     """
     steps = triton.cdiv(depth, block_k)
-    wanted = max(1, min(programs // tiles, MOST_SHARES, triton.cdiv(steps, _LEAST_STEPS)))
-    share = triton.cdiv(steps, wanted)
+    wanted = min(programs // tiles, MOST_SHARES, triton.cdiv(steps, _LEAST_STEPS))
+    # Two programs in the place of one gain less than the second launch takes.
+    share = triton.cdiv(steps, wanted if wanted > 2 else 1)
     return share * block_k, triton.cdiv(steps, share)
 
 
@@ -168,6 +179,11 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
     unit = common_unit(target_row)
     wide = max(product.farthest(_SLACK), shares * rows * columns) >= NARROW
     pieces = pieces_of(product, block_k)
+    block_m = max(16, triton.next_power_of_2(rows))
+    stages = fitting_stages(ctx, ctx.settings["stages"], 2 * block_k * (block_m + block_n))
+    # 128 sums a thread leave too few registers for the epilogue.
+    warps = 8 if block_m * block_n >= 16384 else 4
+    early = joined and waits_by_itself(ctx, join)
     ending: dict[str, Argument] = {
         "bias": None if product.bias is None else "bias",
         "bias_stride": 0 if product.bias is None else product.bias.strides[0],
@@ -187,12 +203,13 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
             **pieces.constants,
             "ACTIVATION": "none" if joined else product.activation,
             "TARGET_UNIT": unit,
+            "EARLY": early,
             "WIDE": wide,
-            "BLOCK_M": max(16, triton.next_power_of_2(rows)),
+            "BLOCK_M": block_m,
             "BLOCK_N": block_n,
             "BLOCK_K": block_k,
         },
-        options=Options(num_warps=ctx.settings["warps"], num_stages=ctx.settings["stages"], enable_fp_fusion=True),
+        options=Options(num_warps=warps, num_stages=stages, enable_fp_fusion=True),
     )
     if not joined:
         return (multiply,)
@@ -209,7 +226,14 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
             "out_row": out.row,
             "out_column": out.column,
         },
-        constants={"ACTIVATION": product.activation, "WIDE": wide, "SHARES": shares, "BLOCK": _JOINED},
+        constants={
+            "ACTIVATION": product.activation,
+            "EARLY": early,
+            "WIDE": wide,
+            "SHARES": shares,
+            "BLOCK": _JOINED,
+        },
         options=Options(num_warps=4, num_stages=1, enable_fp_fusion=False),
+        early=early,
     )
     return (multiply, add)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from nbx_registry.kernel import Kernel, Workspace
@@ -69,17 +70,40 @@ _LINEAR = (
 )
 
 
-def _blocks(op: str, **facts: Any) -> Kernel:
-    return kernel(
-        op,
-        "blocks",
-        "blocks:bind",
-        defaults={"block_m": 128, "block_n": 256, "stages": 3, "warps": 8},
-        settings="nbx_triton.kernels.blocks:SETTINGS",
-        preference=1,
-        doc="One program computes a large tile on the matrix unit, of operands that lie in whole 16-byte pieces.",
-        **facts,
+def _few(rows: str, matrices: str) -> tuple[str, str]:
+    """Return the conditions that large tiles are too few or too large: of a short depth, and of a long one.
+
+    Along a long depth a program is busy for long enough that it need not share its multiprocessor.
+    """
+    tiles = f"cdiv({rows}, 128) * cdiv(N, 256) * {matrices}"
+    large = f"{rows} <= 64 or N <= 128"
+    return (
+        f"K < 1024 and ({large} or {tiles} < 2 * device.multiprocessors)",
+        f"K >= 1024 and ({large} or 4 * {tiles} < 3 * device.multiprocessors)",
     )
+
+
+def _blocks(
+    op: str, rows: str, matrices: str, when: tuple[str, ...], several: str, key: tuple[str, ...]
+) -> Iterable[Kernel]:
+    """Yield the kernels of large tiles and of two smaller ones, for ``several`` rows or matrices."""
+    short, long = _few(rows, matrices)
+    for variant, preference, conditions, tile, what in (
+        ("blocks", 1, (), (128, 256, 4, 8), "a large tile"),
+        ("blocks-64", 3, (several, short), (64, 128, 3, 4), "a tile of 64 rows"),
+        ("blocks-128", 3, (several, long), (128, 128, 4, 8), "a tile of 128 rows and columns"),
+    ):
+        yield kernel(
+            op,
+            variant,
+            "blocks:bind",
+            when=(*when, *conditions),
+            key=key,
+            defaults=dict(zip(("block_m", "block_n", "stages", "warps"), tile, strict=True)),
+            settings="nbx_triton.kernels.blocks:SETTINGS",
+            preference=preference,
+            doc=f"One program computes {what} on the matrix unit, of operands that lie in whole 16-byte pieces.",
+        )
 
 
 def _bulk(op: str, rows: str, matrices: str, **facts: Any) -> Kernel:
@@ -89,7 +113,7 @@ def _bulk(op: str, rows: str, matrices: str, **facts: Any) -> Kernel:
         "bulk",
         "bulk:bind",
         workspace=(Workspace(name="descriptions", dtype="int8", shape=(f"min({tiles}, 1024)", "512")),),
-        defaults={"block_m": 128, "block_n": 256, "stages": 4, "resident": 1, "warps": 8},
+        defaults={"block_m": 128, "block_n": 256, "stages": 4, "resident": 1},
         settings="nbx_triton.kernels.bulk:SETTINGS",
         preference=2,
         doc="A program computes tile after tile, of operands that the device's copy engine brings ahead of it.",
@@ -97,25 +121,29 @@ def _bulk(op: str, rows: str, matrices: str, **facts: Any) -> Kernel:
     )
 
 
-def _streamed(op: str, rows: str, **facts: Any) -> Kernel:
+def _streamed(op: str, rows: str, when: tuple[str, ...], key: tuple[str, ...]) -> Iterable[Kernel]:
+    """Yield the kernels of up to 32 rows and of up to 128."""
     tiles, steps = "cdiv(max(N, 1), block_n)", "cdiv(max(K, 1), block_k)"
-    share = f"cdiv({steps}, clamp(programs // {tiles}, 1, min(16, cdiv({steps}, 4))))"
-    shares = f"cdiv({steps}, {share})"
-    return kernel(
-        op,
-        "streamed",
-        "streamed:bind",
-        workspace=(
-            Workspace(
-                name="partial", dtype="float32", shape=(f"({shares} > 1) * {shares}", rows, "N"), lifetime=(0, 1)
-            ),
-        ),
-        defaults={"block_n": 64, "block_k": 128, "stages": 4, "programs": 128, "warps": 4},
-        settings="nbx_triton.kernels.streamed:SETTINGS",
-        preference=2,
-        doc="A program has some columns and all rows, or a share of their depth; a second launch adds the shares.",
-        **facts,
-    )
+    wanted = f"min(programs // {tiles}, 16, cdiv({steps}, 4))"
+    shares = f"cdiv({steps}, cdiv({steps}, max(({wanted} > 2) * {wanted}, 1)))"
+    # Nothing where one program has all of the depth.
+    partial = (f"({shares} > 1) * {shares}", rows, "N")
+    for variant, some, settings in (
+        ("streamed", f"1 < {rows} and {rows} <= 32", (64, 128, 4, 128)),
+        ("streamed-128", f"32 < {rows} and {rows} <= 128", (128, 64, 6, 128)),
+    ):
+        yield kernel(
+            op,
+            variant,
+            "streamed:bind",
+            when=(*when, some),
+            key=key,
+            workspace=(Workspace(name="partial", dtype="float32", shape=partial, lifetime=(0, 1)),),
+            defaults=dict(zip(("block_n", "block_k", "stages", "programs"), settings, strict=True)),
+            settings="nbx_triton.kernels.streamed:SETTINGS",
+            preference=2,
+            doc="A program has some columns and all rows, or a share of their depth; a second launch adds the shares.",
+        )
 
 
 KERNELS = (
@@ -136,12 +164,15 @@ KERNELS = (
         key=_LINEAR_KEY,
         doc="One program computes a tile, adds the bias and applies the activation before rounding.",
     ),
-    _blocks(
+    *_blocks(
         "matmul@1",
-        when=(*_MATMUL, "M >= 16", _batch("x1"), _batch("x2")),
-        key=(*_MATMUL_KEY, "out.strides"),
+        "M",
+        "(out.size // max(M * N, 1))",
+        (*_MATMUL, "M >= 16", _batch("x1"), _batch("x2")),
+        "M > 128 or len(x1.shape) > 2 or len(x2.shape) > 2",
+        (*_MATMUL_KEY, "out.strides"),
     ),
-    _blocks("linear@1", when=(*_LINEAR, "prod(B) >= 16"), key=(*_LINEAR_KEY, "out.strides")),
+    *_blocks("linear@1", "prod(B)", "1", (*_LINEAR, "prod(B) >= 16"), "prod(B) > 128", (*_LINEAR_KEY, "out.strides")),
     _bulk(
         "matmul@1",
         "M",
@@ -163,16 +194,6 @@ KERNELS = (
         when=(*_LINEAR, *_ENGINE, "prod(B) > 128", "x.strides[-2] > 0 and w.strides[-1] > 0 and w.strides[-2] > 0"),
         key=(*_LINEAR_KEY, "out.strides"),
     ),
-    _streamed(
-        "matmul@1",
-        "M",
-        when=(*_MATMUL, "2 < M and M <= 128", "len(x1.shape) == 2 and len(x2.shape) == 2"),
-        key=(*_MATMUL_KEY, "out.strides"),
-    ),
-    _streamed(
-        "linear@1",
-        "prod(B)",
-        when=(*_LINEAR, "4 < prod(B) and prod(B) <= 128"),
-        key=(*_LINEAR_KEY, "out.strides"),
-    ),
+    *_streamed("matmul@1", "M", (*_MATMUL, "len(x1.shape) == 2 and len(x2.shape) == 2"), (*_MATMUL_KEY, "out.strides")),
+    *_streamed("linear@1", "prod(B)", _LINEAR, (*_LINEAR_KEY, "out.strides")),
 )

@@ -12,7 +12,7 @@ HALVES = ["float16", "bfloat16"]
 
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("layouts", ["deep-deep", "deep-across", "across-deep", "across-across"])
-@pytest.mark.parametrize("kernel", ["blocks", "streamed"])
+@pytest.mark.parametrize("kernel", ["blocks", "streamed-128"])
 def test_each_way_to_lie(check: Callable, normal: Callable, kernel: str, layouts: str, dtype: str) -> None:
     # Neither rows, columns nor depth fill a tile; the depth has a full step and an odd one.
     left, right = layouts.split("-")
@@ -38,8 +38,9 @@ def test_views_a_pitch_apart(check: Callable, normal: Callable) -> None:
     [((3, 17, 24), (3, 24, 8)), ((2, 1, 17, 24), (3, 24, 8)), ((17, 24), (3, 24, 8)), ((3, 17, 24), (24, 8))],
     ids=str,
 )
-def test_batches(check: Callable, normal: Callable, left: tuple[int, ...], right: tuple[int, ...]) -> None:
-    check("nbx-triton/matmul/blocks", normal("bfloat16", *left), normal("bfloat16", *right))
+@pytest.mark.parametrize("kernel", ["blocks", "blocks-64"])
+def test_batches(check: Callable, normal: Callable, kernel: str, left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    check(f"nbx-triton/matmul/{kernel}", normal("bfloat16", *left), normal("bfloat16", *right))
 
 
 def test_heads(check: Callable, normal: Callable) -> None:
@@ -59,8 +60,15 @@ def test_linear(check: Callable, normal: Callable, kernel: str, activation: str 
 @pytest.mark.parametrize("activation", [None, "silu"])
 def test_a_shared_depth(check: Callable, normal: Callable, activation: str | None) -> None:
     # 10 steps are shared by 3 programs, the last of which has 2 steps, one of them odd.
-    x, w, bias = normal("float16", 17, 616), normal("float16", 72, 616), normal("float16", 72)
+    x, w, bias = normal("float16", 17, 1160), normal("float16", 72, 1160), normal("float16", 72)
     check("nbx-triton/linear/streamed", x, w, bias, activation=activation)
+
+
+@pytest.mark.parametrize("depth", [72, 1032])
+def test_tiles_that_suit_the_depth(check: Callable, normal: Callable, depth: int) -> None:
+    kernel = "nbx-triton/linear/blocks-64" if depth < 1024 else "nbx-triton/linear/blocks-128"
+    x, w, bias = normal("float16", 3, 43, depth), normal("float16", 137, depth), normal("float16", 137)
+    check(kernel, x, w, bias, activation="gelu")
 
 
 @pytest.mark.parametrize("kernel", ["blocks", "streamed"])
