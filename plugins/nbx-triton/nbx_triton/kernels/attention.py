@@ -30,8 +30,9 @@ from nbx_triton.launching import Argument, has_matrix_unit, launch
 
 LOG2_E = 1.4426950408889634
 
-CACHED = 2**24
-"""Bytes of keys and values that are kept together: a third of the last-level cache of large cards."""
+CACHED = 2**23
+"""Bytes of keys and values that are kept together. On an H200 a block of causal float16 [4, 32 / 8, 4096, 128] takes
+8 % less time in sections of 8 MB than in one of all 67 MB."""
 
 
 @triton.jit
@@ -101,7 +102,7 @@ def merge(score, peak, factor, NATURAL: tl.constexpr, FLUSH: tl.constexpr):
 @triton.jit
 def divide(total, norm):
     """Return weighted sums over the sums of weights, 0 where there is no weight."""
-    return tl.div_rn(total, tl.where(norm == 0.0, 1.0, norm)[:, None])
+    return total * tl.div_rn(1.0, tl.where(norm == 0.0, 1.0, norm))[:, None]
 
 
 @triton.jit
@@ -302,7 +303,8 @@ def section_of(ctx: BindContext) -> int:
     q, k, v, _ = ctx.signature.tensors
     heads = k.shape[0] * k.shape[1]
     nbytes = heads * k.shape[2] * (k.shape[3] + v.shape[3]) * k.dtype.bits // 8
-    pieces = max(1, triton.cdiv(nbytes, CACHED))
+    # As much again is in the cache without that.
+    pieces = triton.cdiv(nbytes, CACHED) if nbytes > 2 * CACHED else 1
     pieces = next((n for n in range(pieces, heads) if heads % n == 0), heads)
     return heads // pieces * (q.shape[1] // k.shape[1])
 

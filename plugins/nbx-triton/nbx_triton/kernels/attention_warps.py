@@ -1,20 +1,21 @@
 """scaled_dot_product_attention where warps have trades: some bring keys and values, others multiply and weight them.
 
-For devices whose matrix unit works by itself beside the warps that feed it (wgmma, sm_90): what the plain kernel lacks
-there is work for it while weights are made. The design is FlashAttention-3's (J. Shah et al., 2024): two groups of
-four warps have 64 queries each of a tile of 128 and go through the keys independently, so that one group's products
-fall into the other's exponentials; within a group the products of a block of keys and those of the values before are
-issued together, and weights are made while the latter are under way. Four more warps copy queries, keys and values to
-shared memory, ``STAGES`` blocks ahead, and hold few registers, which the others have.
+For devices whose matrix unit works beside the warps that feed it (wgmma, sm_90): there is then work for it while
+weights are made. The design is FlashAttention-3's (J. Shah et al., 2024). Two groups of four warps have 64 queries each
+of a tile of 128 and go through the keys by themselves, taking turns at the matrix unit. Within a group the products of
+a block of keys and those of the values before it are issued together, and weights are made while the latter are under
+way. Four more warps copy queries, keys and values to shared memory, ``STAGES`` blocks ahead, with few registers; the
+others have theirs.
 
-Barriers in shared memory say what is full and what is empty. Each is waited for by the parity of how often it was
-completed: a block's number, over the stages, is the count for all.
+Barriers in shared memory say what is full and what is empty. A barrier is waited for by the parity of how often it was
+completed, so that the number of a block, of all blocks that the program has seen, is the only count.
 
-One program stays on each multiprocessor and takes tiles in turn, those with most keys first; every other turn is dealt
-in reverse, as cards are for equal hands. Blocks of keys are visited in descending order: the cut ones, which take
-comparisons, come first. Deterministic.
+One program stays on each multiprocessor and has several tiles, dealt out as cards are: every other time in reverse.
+Sections of heads whose keys and values fit the cache follow one another, and the keys of causal tiles grow in one and
+shrink in the next, to the last: so hands come out equal. Blocks of keys are visited in descending order, the cut ones,
+which take comparisons, first. Deterministic.
 
-Written in Gluon, Triton's language of layouts. Its copy was renamed between the versions this is built with.
+Written in Gluon, Triton's language of layouts.
 """
 
 from __future__ import annotations
@@ -37,73 +38,62 @@ from nbx_triton.compiler import Options
 from nbx_triton.kernels.attention import factor_of, section_of
 from nbx_triton.launching import launch
 
+# Triton 3.9 has another name for what 3.6 calls the second.
 copy_to_shared = getattr(async_copy, "async_load", None) or async_copy.async_copy_global_to_shared
 
-GROUPS = 2
-"""Groups of warps that multiply, of 64 queries each; `attend` names them one by one."""
-QUERIES = 64 * GROUPS
-KEYS = 128
+QUERIES = 128
+"""Queries of a tile, 64 for each group of warps that multiplies."""
 
 
 @gluon.jit
-def dealt(turn, programs):
-    """Return the number of the program's tile in a turn, every other one of which is dealt in reverse."""
+def dealt(time, programs):
+    """Return the number of the program's tile, the ``time``-th; every other time tiles are dealt in reverse."""
     number = gl.program_id(0)
-    if turn % 2 == 1:
+    if time % 2 == 1:
         number = programs - 1 - number
-    return turn * programs + number
+    return time * programs + number
 
 
 @gluon.jit
-def turns_of(tiles, programs):
+def times(tiles, programs):
     """Return how many tiles the program has."""
-    turns = tiles // programs
-    if dealt(turns, programs) < tiles:
-        turns += 1
-    return turns
+    count = tiles // programs
+    if dealt(count, programs) < tiles:
+        count += 1
+    return count
 
 
 @gluon.jit
-def place(number, queries, keys, heads, section, CAUSAL: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr):
+def place(number, sizes, CAUSAL: gl.constexpr, BLOCK_N: gl.constexpr):
     """Return a tile's batch, head and first query, its blocks of keys, and how many of these every query sees whole."""
-    tiles = (queries + BLOCK_M - 1) // BLOCK_M
-    head = number // (tiles * section) * section + number % section
+    queries, keys, heads, section = sizes[0], sizes[1], sizes[2], sizes[3]
+    tiles = (queries + 127) // 128
+    part = number // (tiles * section)
+    head = part * section + number % section
     tile = number % (tiles * section) // section
     last = keys
     whole = keys
     if CAUSAL:
-        tile = tiles - 1 - tile
-        first_sees = tile * BLOCK_M + 1 + keys - queries
+        if (sizes[4] // (tiles * section) - part) % 2 == 1:
+            tile = tiles - 1 - tile
+        first_sees = tile * 128 + 1 + keys - queries
         whole = gl.maximum(gl.minimum(keys, first_sees), 0)
-        last = gl.maximum(gl.minimum(keys, first_sees + BLOCK_M - 1), 0)
+        last = gl.maximum(gl.minimum(keys, first_sees + 127), 0)
     # Where nothing is seen there is one block all the same, whose weights are 0.
     blocks = gl.maximum((last + BLOCK_N - 1) // BLOCK_N, 1)
-    return head // heads, head % heads, tile * BLOCK_M, blocks, gl.minimum(whole // BLOCK_N, blocks - 1)
+    return head // heads, head % heads, tile * 128, blocks, gl.minimum(whole // BLOCK_N, blocks - 1)
 
 
 @gluon.jit
 def bring(
-    q,
-    k,
-    v,
-    q_strides,
-    k_strides,
-    v_strides,
-    shared_q,
-    shared_k,
-    shared_v,
-    q_bars,
-    k_bars,
-    v_bars,
-    queries,
-    keys,
-    heads,
+    inputs,
+    strides,
+    shared,
+    full,
+    empty,
+    sizes,
     heads_per_kv,
-    section,
-    tiles,
-    programs,
     CAUSAL: gl.constexpr,
-    BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
     BLOCK_D: gl.constexpr,
     STAGES: gl.constexpr,
@@ -115,31 +105,28 @@ def bring(
     n = gl.arange(0, BLOCK_N, layout=gl.SliceLayout(1, layout))
     m = gl.arange(0, 64, layout=gl.SliceLayout(1, layout))
     count = 0
-    for turn in range(turns_of(tiles, programs)):
-        batch, head, first, blocks, _whole = place(
-            dealt(turn, programs), queries, keys, heads, section, CAUSAL, BLOCK_M, BLOCK_N
-        )
+    for time in range(times(sizes[4], sizes[5])):
+        batch, head, first, blocks, _whole = place(dealt(time, sizes[5]), sizes, CAUSAL, BLOCK_N)
         kv_head = head // heads_per_kv
-        q_rows = q + batch.to(gl.int64) * q_strides[0] + head * q_strides[1] + d
-        k_rows = k + batch.to(gl.int64) * k_strides[0] + kv_head * k_strides[1] + d
-        v_rows = v + batch.to(gl.int64) * v_strides[0] + kv_head * v_strides[1] + d
-        mbarrier.wait(q_bars[1].index(turn % 2), (turn // 2 + 1) & 1)
-        for group in gl.static_range(BLOCK_M // 64):
-            row = first + group * 64 + m
-            place_q = shared_q.index(turn % 2 * (BLOCK_M // 64) + group)
-            copy_to_shared(place_q, q_rows + row[:, None] * q_strides[2], mask=(row < queries)[:, None])
-        async_copy.mbarrier_arrive(q_bars[0].index(turn % 2), increment_count=False)
+        q = inputs[0] + batch.to(gl.int64) * strides[0][0] + head * strides[0][1] + d
+        k = inputs[1] + batch.to(gl.int64) * strides[1][0] + kv_head * strides[1][1] + d
+        v = inputs[2] + batch.to(gl.int64) * strides[2][0] + kv_head * strides[2][1] + d
+        side = time % 2
+        mbarrier.wait(empty[0].index(side), (time // 2 + 1) & 1)
+        for group in gl.static_range(2):
+            row = (first + group * 64 + m)[:, None]
+            copy_to_shared(shared[0].index(side * 2 + group), q + row * strides[0][2], mask=row < sizes[0])
+        async_copy.mbarrier_arrive(full[0].index(side), increment_count=False)
         for before in range(blocks):
-            column = (blocks - 1 - before) * BLOCK_N + n
-            inside = (column < keys)[:, None]
+            column = ((blocks - 1 - before) * BLOCK_N + n)[:, None]
             stage = count % STAGES  # pyright: ignore[reportOperatorIssue]
             parity = (count // STAGES + 1) & 1
-            mbarrier.wait(k_bars[1].index(stage), parity)
-            copy_to_shared(shared_k.index(stage), k_rows + column[:, None] * k_strides[2], mask=inside)
-            async_copy.mbarrier_arrive(k_bars[0].index(stage), increment_count=False)
-            mbarrier.wait(v_bars[1].index(stage), parity)
-            copy_to_shared(shared_v.index(stage), v_rows + column[:, None] * v_strides[2], mask=inside)
-            async_copy.mbarrier_arrive(v_bars[0].index(stage), increment_count=False)
+            mbarrier.wait(empty[1].index(stage), parity)
+            copy_to_shared(shared[1].index(stage), k + column * strides[1][2], mask=column < sizes[1])
+            async_copy.mbarrier_arrive(full[1].index(stage), increment_count=False)
+            mbarrier.wait(empty[2].index(stage), parity)
+            copy_to_shared(shared[2].index(stage), v + column * strides[2][2], mask=column < sizes[1])
+            async_copy.mbarrier_arrive(full[2].index(stage), increment_count=False)
             count += 1
 
 
@@ -150,23 +137,29 @@ def power_of_two(x):
 
 
 @gluon.jit
-def weigh(
-    score,
-    peak,
-    norm,
-    factor,
-    row,
-    column,
-    queries,
-    keys,
-    CUT: gl.constexpr,
-    CAUSAL: gl.constexpr,
-):
+def score_block(query, key, turns, count, BLOCK_N: gl.constexpr, GROUP: gl.constexpr, layout: gl.constexpr):
+    """Issue the products of queries and a block of keys when it is the group's turn."""
+    mbarrier.wait(turns.index(GROUP), (count + 1 - GROUP) & 1)
+    fence_async_shared()
+    score = gl.zeros((64, BLOCK_N), gl.float32, layout=layout)
+    return warpgroup_mma(query, key.permute((1, 0)), score, use_acc=False, is_async=True)
+
+
+@gluon.jit
+def add_values(total, weights, value):
+    """Issue the products of weights, rounded to 16 bits, and a block of values. Return them and what they read."""
+    p = gl.convert_layout(weights.to(value.dtype), gl.DotOperandLayout(0, total.type.layout, 2))
+    return warpgroup_mma(p, value, total, is_async=True), p
+
+
+@gluon.jit
+def weigh(score, peak, norm, factor, row, block, sizes, CUT: gl.constexpr, CAUSAL: gl.constexpr, layout: gl.constexpr):
     """Return the weights of a block, what earlier ones shrink by, the largest score and the sum of weights yet."""
     if CUT:
-        attends = (column < keys)[None, :]
+        column = block * score.shape[1] + gl.arange(0, score.shape[1], layout=gl.SliceLayout(0, layout))
+        attends = (column < sizes[1])[None, :]
         if CAUSAL:
-            attends = attends & (column[None, :] <= (row + (keys - queries))[:, None])
+            attends = attends & (column[None, :] <= (row + (sizes[1] - sizes[0]))[:, None])
         score = gl.where(attends, score, float("-inf"))
     new = gl.maximum(peak, gl.max(score, axis=1))
     # While there is nothing but -inf, any finite number in place of the largest leaves the sums at 0.
@@ -183,51 +176,38 @@ def step(
     peak,
     norm,
     query,
-    shared_k,
-    shared_v,
-    k_bars,
-    v_bars,
-    own_turn,
-    other_turn,
+    shared,
+    full,
+    empty,
+    turns,
     count,
     block,
     factor,
     row,
-    queries,
-    keys,
+    sizes,
     CUT: gl.constexpr,
     CAUSAL: gl.constexpr,
     BLOCK_N: gl.constexpr,
     STAGES: gl.constexpr,
     GROUP: gl.constexpr,
-    TURNS: gl.constexpr,
-    FENCE: gl.constexpr,
     layout: gl.constexpr,
 ):
     """Return sums with the values of the block before added, and the weights of this one, the ``count``-th."""
     stage = count % STAGES
     earlier = (count - 1) % STAGES
     parity = (count - 1) // STAGES & 1
-    mbarrier.wait(v_bars[0].index(earlier), parity)
-    mbarrier.wait(k_bars[0].index(stage), count // STAGES & 1)
-    if TURNS:
-        mbarrier.wait(own_turn, (count + 1 - GROUP) & 1)
-    if FENCE:
-        fence_async_shared()
-    score = gl.zeros((64, BLOCK_N), gl.float32, layout=layout)
-    score = warpgroup_mma(query, shared_k.index(stage).permute((1, 0)), score, use_acc=False, is_async=True)
-    p = gl.convert_layout(weights.to(shared_v.dtype), gl.DotOperandLayout(0, total.type.layout, 2))
-    total = warpgroup_mma(p, shared_v.index(earlier), total, is_async=True)
-    if TURNS:
-        mbarrier.arrive(other_turn, count=1)
+    mbarrier.wait(full[2].index(earlier), parity)
+    mbarrier.wait(full[1].index(stage), count // STAGES & 1)
+    score = score_block(query, shared[1].index(stage), turns, count, BLOCK_N, GROUP, layout)
+    total, p = add_values(total, weights, shared[2].index(earlier))
+    mbarrier.arrive(turns.index(1 - GROUP), count=1)
     score = warpgroup_mma_wait(1, deps=[score])
-    mbarrier.arrive(k_bars[1].index(stage), count=1)
-    column = block * BLOCK_N + gl.arange(0, BLOCK_N, layout=gl.SliceLayout(0, layout))
-    weights, shrink, peak, norm = weigh(score, peak, norm, factor, row, column, queries, keys, CUT, CAUSAL)
-    # Known to be full: without a branch here the assembler has the sums waited for before the weights are made.
-    mbarrier.wait(v_bars[0].index(earlier), parity)
+    mbarrier.arrive(empty[1].index(stage), count=1)
+    weights, shrink, peak, norm = weigh(score, peak, norm, factor, row, block, sizes, CUT, CAUSAL, layout)
+    # It is full: without a branch here the assembler has the sums waited for before the weights are made.
+    mbarrier.wait(full[2].index(earlier), parity)
     total, p, weights = warpgroup_mma_wait(0, deps=[total, p, weights])
-    mbarrier.arrive(v_bars[1].index(earlier), count=1)
+    mbarrier.arrive(empty[2].index(earlier), count=1)
     total = total * gl.convert_layout(shrink, gl.SliceLayout(1, total.type.layout))[:, None]
     return total, weights, peak, norm
 
@@ -235,139 +215,71 @@ def step(
 @gluon.jit
 def multiply(
     out,
-    out_strides,
-    shared_q,
-    shared_k,
-    shared_v,
-    q_bars,
-    k_bars,
-    v_bars,
-    own_turn,
-    other_turn,
-    queries,
-    keys,
-    heads,
-    section,
-    tiles,
-    programs,
+    strides,
+    shared,
+    full,
+    empty,
+    turns,
+    sizes,
     factor,
     CAUSAL: gl.constexpr,
-    BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
     BLOCK_D: gl.constexpr,
     STAGES: gl.constexpr,
     GROUP: gl.constexpr,
-    TURNS: gl.constexpr,
-    FENCE: gl.constexpr,
 ):
     """Write the 64 queries of each tile that are the group's."""
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
     wide: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_D, 16])
-    operand: gl.constexpr = gl.DotOperandLayout(0, wide, 2)
     stored: gl.constexpr = gl.BlockedLayout([1, 8], [256 // BLOCK_D, BLOCK_D // 8], [4, 1], [1, 0])
-    m = gl.arange(0, 64, layout=gl.SliceLayout(1, layout))
-    n = gl.arange(0, BLOCK_N, layout=gl.SliceLayout(0, layout))
     count = 0
-    for turn in range(turns_of(tiles, programs)):
-        batch, head, first, blocks, whole = place(
-            dealt(turn, programs), queries, keys, heads, section, CAUSAL, BLOCK_M, BLOCK_N
-        )
-        first += GROUP * 64
-        row = first + m
+    for time in range(times(sizes[4], sizes[5])):
+        batch, head, first, blocks, whole = place(dealt(time, sizes[5]), sizes, CAUSAL, BLOCK_N)
+        row = first + GROUP * 64 + gl.arange(0, 64, layout=gl.SliceLayout(1, layout))
         peak = gl.full((64,), float("-inf"), gl.float32, layout=gl.SliceLayout(1, layout))
         norm = gl.zeros((64,), gl.float32, layout=gl.SliceLayout(1, layout))
         total = gl.zeros((64, BLOCK_D), gl.float32, layout=wide)
-        query = shared_q.index(turn % 2 * (BLOCK_M // 64) + GROUP)
+        side = time % 2
+        query = shared[0].index(side * 2 + GROUP)
         block = blocks - 1
         stage = count % STAGES  # pyright: ignore[reportOperatorIssue]
-        mbarrier.wait(q_bars[0].index(turn % 2), turn // 2 & 1)
-        mbarrier.wait(k_bars[0].index(stage), count // STAGES & 1)
-        if TURNS:
-            mbarrier.wait(own_turn, (count + 1 - GROUP) & 1)
-        fence_async_shared()
-        score = gl.zeros((64, BLOCK_N), gl.float32, layout=layout)
-        score = warpgroup_mma(query, shared_k.index(stage).permute((1, 0)), score, use_acc=False, is_async=True)
-        if TURNS:
-            mbarrier.arrive(other_turn, count=1)
+        mbarrier.wait(full[0].index(side), time // 2 & 1)
+        mbarrier.wait(full[1].index(stage), count // STAGES & 1)
+        score = score_block(query, shared[1].index(stage), turns, count, BLOCK_N, GROUP, layout)
+        mbarrier.arrive(turns.index(1 - GROUP), count=1)
         score = warpgroup_mma_wait(0, deps=[score])
-        mbarrier.arrive(k_bars[1].index(stage), count=1)
-        column = block * BLOCK_N + n
-        weights, _shrink, peak, norm = weigh(score, peak, norm, factor, row, column, queries, keys, True, CAUSAL)
+        mbarrier.arrive(empty[1].index(stage), count=1)
+        weights, _shrink, peak, norm = weigh(score, peak, norm, factor, row, block, sizes, True, CAUSAL, layout)
         count += 1
+        # fmt: off
         while block > whole:
             block -= 1
             total, weights, peak, norm = step(
-                total,
-                weights,
-                peak,
-                norm,
-                query,
-                shared_k,
-                shared_v,
-                k_bars,
-                v_bars,
-                own_turn,
-                other_turn,
-                count,
-                block,
-                factor,
-                row,
-                queries,
-                keys,
-                True,
-                CAUSAL,
-                BLOCK_N,
-                STAGES,
-                GROUP,
-                TURNS,
-                FENCE,
-                layout,
+                total, weights, peak, norm, query, shared, full, empty, turns, count, block, factor, row, sizes,
+                True, CAUSAL, BLOCK_N, STAGES, GROUP, layout,
             )
             count += 1
         while block > 0:
             block -= 1
             total, weights, peak, norm = step(
-                total,
-                weights,
-                peak,
-                norm,
-                query,
-                shared_k,
-                shared_v,
-                k_bars,
-                v_bars,
-                own_turn,
-                other_turn,
-                count,
-                block,
-                factor,
-                row,
-                queries,
-                keys,
-                False,
-                CAUSAL,
-                BLOCK_N,
-                STAGES,
-                GROUP,
-                TURNS,
-                FENCE,
-                layout,
+                total, weights, peak, norm, query, shared, full, empty, turns, count, block, factor, row, sizes,
+                False, CAUSAL, BLOCK_N, STAGES, GROUP, layout,
             )
             count += 1
-        mbarrier.arrive(q_bars[1].index(turn % 2), count=1)
+        # fmt: on
+        mbarrier.arrive(empty[0].index(side), count=1)
         stage = (count - 1) % STAGES  # pyright: ignore[reportOperatorIssue]
-        mbarrier.wait(v_bars[0].index(stage), (count - 1) // STAGES & 1)
+        mbarrier.wait(full[2].index(stage), (count - 1) // STAGES & 1)
         fence_async_shared()
-        p = gl.convert_layout(weights.to(out.dtype.element_ty), operand)
-        total = warpgroup_mma(p, shared_v.index(stage), total, is_async=True)
+        total, p = add_values(total, weights, shared[2].index(stage))
         total, p = warpgroup_mma_wait(0, deps=[total, p])
-        mbarrier.arrive(v_bars[1].index(stage), count=1)
-        norm = gl.convert_layout(gl.where(norm == 0.0, 1.0, norm), gl.SliceLayout(1, wide))
-        result = gl.convert_layout((total / norm[:, None]).to(out.dtype.element_ty), stored)
-        line = first + gl.arange(0, 64, layout=gl.SliceLayout(1, stored))
+        mbarrier.arrive(empty[2].index(stage), count=1)
+        share = gl.convert_layout(1.0 / gl.where(norm == 0.0, 1.0, norm), gl.SliceLayout(1, wide))
+        result = gl.convert_layout((total * share[:, None]).to(out.dtype.element_ty), stored)
+        line = first + GROUP * 64 + gl.arange(0, 64, layout=gl.SliceLayout(1, stored))
         d = gl.arange(0, BLOCK_D, layout=gl.SliceLayout(0, stored))
-        target = out + batch.to(gl.int64) * out_strides[0] + head * out_strides[1]
-        gl.store(target + line[:, None] * out_strides[2] + d[None, :], result, mask=(line < queries)[:, None])
+        target = out + batch.to(gl.int64) * strides[0] + head * strides[1]
+        gl.store(target + line[:, None] * strides[2] + d[None, :], result, mask=(line < sizes[0])[:, None])
 
 
 @gluon.jit
@@ -377,6 +289,13 @@ def barriers(NUMBER: gl.constexpr, ARRIVALS: gl.constexpr):
     for i in gl.static_range(NUMBER):
         mbarrier.init(made.index(i), count=ARRIVALS)
     return made
+
+
+@gluon.jit
+def room(dtype: gl.constexpr, NUMBER: gl.constexpr, ROWS: gl.constexpr, COLUMNS: gl.constexpr):
+    """Return shared memory for ``NUMBER`` blocks, laid out as the matrix unit reads them."""
+    layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS, COLUMNS], dtype)
+    return gl.allocate_shared_memory(dtype, [NUMBER, ROWS, COLUMNS], layout)
 
 
 @gluon.jit
@@ -403,124 +322,36 @@ def attend(
     STAGES: gl.constexpr,
     WARPS: gl.constexpr,
     REGISTERS: gl.constexpr,
-    COPYING_REGISTERS: gl.constexpr,
-    TURNS: gl.constexpr,
-    FENCE: gl.constexpr,
+    WARPS_REGISTERS: gl.constexpr,
 ):
     """Write attention, 128 queries of one head at a time; a query with nothing to attend gets 0.
 
     Strides are of batch, head, token; elements are neighbours. CAUSAL aligns the last query with the last key.
     ``factor`` is the scale times log2(e), above 0. ``WARPS`` copy.
     """
-    BLOCK_M: gl.constexpr = 128
     dtype: gl.constexpr = q.dtype.element_ty
-    shared_q = gl.allocate_shared_memory(
-        dtype, [4, 64, BLOCK_D], gl.NVMMASharedLayout.get_default_for([64, BLOCK_D], dtype)
-    )
-    shared: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_N, BLOCK_D], dtype)
-    shared_k = gl.allocate_shared_memory(dtype, [STAGES, BLOCK_N, BLOCK_D], shared)
-    shared_v = gl.allocate_shared_memory(dtype, [STAGES, BLOCK_N, BLOCK_D], shared)
-    # Full, by what each thread that copies has copied; empty, by each group that multiplies.
-    q_bars = (barriers(2, 32 * WARPS), barriers(2, 2))
-    k_bars = (barriers(STAGES, 32 * WARPS), barriers(STAGES, 2))
-    v_bars = (barriers(STAGES, 32 * WARPS), barriers(STAGES, 2))
+    # Two tiles' queries: those of the next are there when a tile is done.
+    shared = (room(dtype, 4, 64, BLOCK_D), room(dtype, STAGES, BLOCK_N, BLOCK_D), room(dtype, STAGES, BLOCK_N, BLOCK_D))
+    # By what every thread that copies has copied, and by each group that multiplies.
+    full = (barriers(2, 32 * WARPS), barriers(STAGES, 32 * WARPS), barriers(STAGES, 32 * WARPS))
+    empty = (barriers(2, 2), barriers(STAGES, 2), barriers(STAGES, 2))
     turns = barriers(2, 1)
+    sizes = (queries, keys, heads, section, tiles, programs)
+    strides = (q_strides, k_strides, v_strides)
+    # fmt: off
     gl.warp_specialize(
         [
-            (
-                multiply,
-                (
-                    out,
-                    out_strides,
-                    shared_q,
-                    shared_k,
-                    shared_v,
-                    q_bars,
-                    k_bars,
-                    v_bars,
-                    turns.index(0),
-                    turns.index(1),
-                    queries,
-                    keys,
-                    heads,
-                    section,
-                    tiles,
-                    programs,
-                    factor,
-                    CAUSAL,
-                    BLOCK_M,
-                    BLOCK_N,
-                    BLOCK_D,
-                    STAGES,
-                    0,
-                    TURNS,
-                    FENCE,
-                ),
-            ),
-            (
-                multiply,
-                (
-                    out,
-                    out_strides,
-                    shared_q,
-                    shared_k,
-                    shared_v,
-                    q_bars,
-                    k_bars,
-                    v_bars,
-                    turns.index(1),
-                    turns.index(0),
-                    queries,
-                    keys,
-                    heads,
-                    section,
-                    tiles,
-                    programs,
-                    factor,
-                    CAUSAL,
-                    BLOCK_M,
-                    BLOCK_N,
-                    BLOCK_D,
-                    STAGES,
-                    1,
-                    TURNS,
-                    FENCE,
-                ),
-            ),
-            (
-                bring,
-                (
-                    q,
-                    k,
-                    v,
-                    q_strides,
-                    k_strides,
-                    v_strides,
-                    shared_q,
-                    shared_k,
-                    shared_v,
-                    q_bars,
-                    k_bars,
-                    v_bars,
-                    queries,
-                    keys,
-                    heads,
-                    heads_per_kv,
-                    section,
-                    tiles,
-                    programs,
-                    CAUSAL,
-                    BLOCK_M,
-                    BLOCK_N,
-                    BLOCK_D,
-                    STAGES,
-                    WARPS,
-                ),
-            ),
+            (multiply, (out, out_strides, shared, full, empty, turns, sizes, factor,
+                        CAUSAL, BLOCK_N, BLOCK_D, STAGES, 0)),
+            (multiply, (out, out_strides, shared, full, empty, turns, sizes, factor,
+                        CAUSAL, BLOCK_N, BLOCK_D, STAGES, 1)),
+            (bring, ((q, k, v), strides, shared, full, empty, sizes, heads_per_kv,
+                     CAUSAL, BLOCK_N, BLOCK_D, STAGES, WARPS)),
         ],
         [4, WARPS],
-        [REGISTERS, COPYING_REGISTERS],
+        [REGISTERS, WARPS_REGISTERS],
     )
+    # fmt: on
 
 
 def bind(ctx: BindContext) -> Sequence[Launch]:
@@ -530,7 +361,6 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
     if out.size == 0:
         return ()
     batch, heads, queries, width = q.shape
-    _, kv_heads, keys, _ = k.shape
     tiles = batch * heads * triton.cdiv(queries, QUERIES)
     programs = min(tiles, ctx.device.fact("multiprocessors"))
     factor, _sign = factor_of(ctx)
@@ -544,9 +374,9 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
             "v": "v",
             "out": "out",
             "queries": queries,
-            "keys": keys,
+            "keys": k.shape[2],
             "heads": heads,
-            "heads_per_kv": heads // kv_heads,
+            "heads_per_kv": heads // k.shape[1],
             "section": section_of(ctx),
             "tiles": tiles,
             "programs": programs,
@@ -558,14 +388,13 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
         },
         constants={
             "CAUSAL": bool(ctx.signature.attributes["causal"]),
-            "BLOCK_N": KEYS,
+            "BLOCK_N": 128,
             "BLOCK_D": width,
-            "STAGES": 2 if width > 64 else 4,
+            "STAGES": 2,
             "WARPS": 4,
+            # A multiprocessor's, of 12 warps.
             "REGISTERS": 232,
-            "COPYING_REGISTERS": 40,
-            "TURNS": True,
-            "FENCE": True,
+            "WARPS_REGISTERS": 40,
         },
         options=Options(num_warps=4, num_stages=1, enable_fp_fusion=True),
     )

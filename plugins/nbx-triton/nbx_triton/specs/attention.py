@@ -70,12 +70,14 @@ _KEY = (
 
 def _rows(name: str) -> tuple[str, ...]:
     """Return conditions under which rows of a tensor are whole pieces of 16 bytes, and offsets within a batch short."""
+    heads, tokens = f"{name}.shape[1]", f"{name}.shape[2]"
     return (
+        f"{heads} * ({tokens} + 128) * D < 2**31",
         f"{name}.align >= 16",
         f"{name}.strides[3] == 1",
         f"{name}.strides[0] % 16 == 0 and {name}.strides[1] % 16 == 0 and {name}.strides[2] % 16 == 0",
-        f"{name}.strides[1] * {name}.shape[1] + {name}.strides[2] * ({name}.shape[2] + 128) < 2**31",
         f"{name}.strides[1] >= 0 and {name}.strides[2] >= 0",
+        f"{name}.strides[1] * ({heads} - 1) + {name}.strides[2] * ({tokens} + 128) < 2**31",
     )
 
 
@@ -111,7 +113,7 @@ KERNELS = (
         bind="nbx_triton.kernels.attention_warps:bind",
         when=(
             "q.dtype in (float16, bfloat16)",
-            "D in (64, 128)",
+            "D == 128",
             "Dv == D",
             "not mask.given",
             "scale == None or scale > 0",
