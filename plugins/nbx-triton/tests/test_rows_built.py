@@ -27,6 +27,7 @@ WIDE_CASES = {
     "group_norm/groups": (["float16[129, 64, 511, 513]", None, None], {"groups": 32}),
     "rotary_embedding/tokens": (["float16[131101, 4, 33, 128]", "int32[131101, 33]", *["float32[9, 64]"] * 2], {}),
     "pixel_unshuffle/rows": (["int8[524809, 1, 64, 66]"], {"r": 2}),
+    "pixel_shuffle/rows": (["int8[16400, 9, 128, 128]"], {"r": 3}),
     "concat/parts": ([("int8[32769, 40009]", "int8[32769, 25528]")], {"axis": 1}),
     "take/tiles": (["int8[32769, 37]", "int32[65537]"], {"axis": 1}),
     "topk/rows": (["int8[2097169, 1025]"], {"k": 3}),

@@ -66,3 +66,22 @@ def test_images_that_lie_channel_by_channel_are_not_packed(bind: Callable[..., A
     tensors = ["float16[2, 64, 9, 8];strides=[4608, 1, 512, 64]", "float16[64, 64, 3, 3]", None]
     launches = bind("nbx-triton/conv2d/channels-last", tensors, "nvidia/h200-sxm").launches
     assert [launch.function.entry for launch in launches] == ["pack_filters", "channels_last"]
+
+
+@pytest.mark.parametrize(("channels", "size", "tile"), [(64, 64, 64 * 64), (320, 64, 128 * 256), (640, 64, 128 * 128)])
+def test_tiles_of_a_convolution_leave_few_multiprocessors_idle(
+    bind: Callable[..., Any], channels: int, size: int, tile: int
+) -> None:
+    tensors = [f"float16[2, {channels}, {size}, {size}]", f"float16[{channels}, {channels}, 3, 3]", None]
+    launch = bind("nbx-triton/conv2d/channels-last", tensors, "nvidia/h200-sxm", padding=1).launches[-1]
+    filters = -(-channels // 128) * 128 if channels > 64 else 64
+    assert launch.grid[0] * tile == 2 * size * size * filters
+
+
+def test_a_transform_of_1024_numbers_is_exchanged_within_a_warp(bind: Callable[..., Any]) -> None:
+    (launch,) = bind("nbx-triton/rfft/butterflies", ["float32[4096, 1024]"], "nvidia/h200-sxm").launches
+    assert launch.function.threads == 32
+    assert launch.shared_bytes <= 4096
+    # Twelve warps on a multiprocessor.
+    assert launch.function.registers <= 168
+    assert launch.function.spills == 0

@@ -43,6 +43,16 @@ def plane_offset(plane, repeat, strides):
 
 
 @triton.jit
+def _tile_of(rows, columns, channels, WIDE: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """Return the batch, the channel, the first row and the first column of a program's tile."""
+    across = (columns + BLOCK - 1) // BLOCK
+    down = (rows + BLOCK_ROWS - 1) // BLOCK_ROWS
+    number = program(WIDE)
+    matrix = number // across // down
+    return matrix // channels, matrix % channels, number // across % down * BLOCK_ROWS, number % across * BLOCK
+
+
+@triton.jit
 def move_rows(
     planes,
     image,
@@ -63,13 +73,8 @@ def move_rows(
     ``height`` and ``width`` are a plane's. A plane's number is channel * repeat + repetition. ``image_strides`` are of
     batch, channel, row, column.
     """
-    across = (width + BLOCK - 1) // BLOCK
-    down = (height * R + BLOCK_ROWS - 1) // BLOCK_ROWS
-    number = program(WIDE)
-    channel = number // across // down % channels
-    batch = number // across // down // channels
-    row = number // across % down * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)[:, None]
-    column = number % across * BLOCK
+    batch, channel, first_row, column = _tile_of(height * R, width, channels, WIDE, BLOCK_ROWS, BLOCK)
+    row = first_row + tl.arange(0, BLOCK_ROWS)[:, None]
     w = column + tl.arange(0, BLOCK)[None, :]
     here = row < height * R
     inside = here & (w < width)
@@ -117,7 +122,7 @@ def move_rows(
     else:
         # Written from the image's side, in runs: what is read in parts from several planes meets in the cache.
         for j in range(R):
-            pixel = (number % across * R + j) * BLOCK + tl.arange(0, BLOCK)[None, :]
+            pixel = column * R + j * BLOCK + tl.arange(0, BLOCK)[None, :]
             own = here & (pixel < width * R)
             place = planes + plane_offset(plane + pixel % R, repeat, plane_strides) + pixel // R * plane_strides[4]
             tl.store(line + pixel * image_strides[3], tl.load(place, mask=own, other=0), mask=own)
@@ -143,14 +148,11 @@ def split_pieces(
 
     BLOCK is the lanes of a row, a piece 2^BITS pixels; arguments are as for `move_rows`.
     """
-    across = (width + (BLOCK << BITS) - 1) // (BLOCK << BITS)
-    down = (height * R + BLOCK_ROWS - 1) // BLOCK_ROWS
-    number = program(WIDE)
-    channel = number // across // down % channels
-    batch = number // across // down // channels
+    pieces = (width + 2**BITS - 1) // 2**BITS
+    batch, channel, first_row, first_piece = _tile_of(height * R, pieces, channels, WIDE, BLOCK_ROWS, BLOCK)
     lane = tl.arange(0, BLOCK_ROWS * BLOCK)[:, None]
-    row = number // across % down * BLOCK_ROWS + lane // BLOCK
-    w = (number % across * BLOCK + lane % BLOCK) * 2**BITS
+    row = first_row + lane // BLOCK
+    w = (first_piece + lane % BLOCK) * 2**BITS
     e = tl.arange(0, 2**BITS)[None, :]
     here = row < height * R
     line = image + batch * image_strides[0] + channel * image_strides[1] + row * image_strides[2]
@@ -190,14 +192,11 @@ def join_pieces(
     R neighbours find their pixels in the same R pieces of planes, of which each takes its own: so lanes write side by
     side. BLOCK is the lanes of a row; arguments are as for `move_rows`.
     """
-    across = (width * R + (BLOCK << BITS) - 1) // (BLOCK << BITS)
-    down = (height * R + BLOCK_ROWS - 1) // BLOCK_ROWS
-    number = program(WIDE)
-    channel = number // across // down % channels
-    batch = number // across // down // channels
+    pieces = (width * R + 2**BITS - 1) // 2**BITS
+    batch, channel, first_row, first_piece = _tile_of(height * R, pieces, channels, WIDE, BLOCK_ROWS, BLOCK)
     lane = tl.arange(0, BLOCK_ROWS * BLOCK)[:, None]
-    row = number // across % down * BLOCK_ROWS + lane // BLOCK
-    piece = number % across * BLOCK + lane % BLOCK
+    row = first_row + lane // BLOCK
+    piece = first_piece + lane % BLOCK
     e = tl.arange(0, 2**BITS)[None, :]
     here = row < height * R
     w = piece // R * 2**BITS + e
