@@ -18,8 +18,22 @@ import triton.language as tl
 from nbx_registry.launch import BindContext, Launch
 from nbx_registry.space import Space
 from nbx_triton.kernels.exponents import power, product, short_power
+from nbx_triton.kernels.strided import program
 from nbx_triton.kernels.tabled_power import tabled_power
-from nbx_triton.kernels.walk import Operand, Request, consecutive, number, operand, tile, walk_dense, walk_strided
+from nbx_triton.kernels.walk import (
+    Operand,
+    Request,
+    consecutive,
+    fetch_dense,
+    number,
+    operand,
+    rest,
+    run,
+    tile,
+    walk_dense,
+    walk_strided,
+    whole_vectors,
+)
 from nbx_triton.launching import Pointer
 
 SETTINGS = Space(parameters={"vectors": (1, 2, 4, 8), "warps": (4, 8)})
@@ -128,6 +142,33 @@ def exponent(e, COMMON: tl.constexpr):
 
 
 @triton.jit
+def loaded(
+    WAY: tl.constexpr,
+    x,
+    given,
+    out,
+    count,
+    first,
+    lane,
+    inside,
+    EVEN: tl.constexpr,
+    VECTOR: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Raise elements ``first + lane``, of which ``x`` are those ``inside``."""
+    result: tl.constexpr = out.dtype.element_ty
+    tl.store(out + first + lane, raised(WAY, x, given[1], None, result).to(result), mask=inside)
+    rest(raised, WAY, given, out, count, first, EVEN, VECTOR, BLOCK)
+
+
+@triton.jit
+def halves(WAY: tl.constexpr, given, out, count, first, EVEN: tl.constexpr, VECTOR: tl.constexpr, BLOCK: tl.constexpr):
+    """Raise ``BLOCK`` elements from ``first`` on, one half after the other: in fewer registers."""
+    for half in range(2):
+        run(raised, WAY, given, out, count, first + half * (BLOCK // 2), EVEN, VECTOR, BLOCK // 2)
+
+
+@triton.jit
 def dense(
     operands,
     out,
@@ -140,22 +181,28 @@ def dense(
 ):
     """Raise consecutive elements. COMMON: the exponent is a number, or points to one.
 
-    What needs many registers and what needs few loads apart: a branch behind common loads converts all of them first.
+    Numbers of 16 bits are on their way while the exponent is looked at, and stay packed until a branch is taken, so
+    that the quick ways have all registers that many programs at a time need. The others load them again.
     """
     given = (operands[0], exponent(operands[1], COMMON), None)
     result: tl.constexpr = out.dtype.element_ty
-    if COMMON and result.is_floating() and result.primitive_bitwidth == 16:
-        e = number(given[1], result).to(tl.float32)
+    if COMMON and operands[0].dtype.is_ptr() and result.is_floating() and result.primitive_bitwidth == 16:
+        first = program(WIDE) * BLOCK
+        lane = tl.arange(0, BLOCK)
+        inside = whole_vectors(count, first, lane, EVEN)
+        x = fetch_dense(operands[0], first, lane, inside, result, VECTOR)
+        given = (operands[0], number(given[1], result), None)
+        e = given[1].to(tl.float32)
         if is_small_whole(e):
-            consecutive(raised, "product", given, out, count, EVEN, WIDE, VECTOR, BLOCK)
+            loaded("product", x, given, out, count, first, lane, inside, EVEN, VECTOR, BLOCK)
         else:
             if is_tabled(e):
-                consecutive(raised, "table", given, out, count, EVEN, WIDE, VECTOR, BLOCK)
+                loaded("table", x, given, out, count, first, lane, inside, EVEN, VECTOR, BLOCK)
             else:
                 if is_short(e):
-                    consecutive(raised, "short", given, out, count, EVEN, WIDE, VECTOR, BLOCK)
+                    halves("short", given, out, count, first, EVEN, VECTOR, BLOCK)
                 else:
-                    consecutive(raised, "power", given, out, count, EVEN, WIDE, VECTOR, BLOCK)
+                    halves("power", given, out, count, first, EVEN, VECTOR, BLOCK)
     else:
         consecutive(raised, "common" if COMMON else "each", given, out, count, EVEN, WIDE, VECTOR, BLOCK)
 

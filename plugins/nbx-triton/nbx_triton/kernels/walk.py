@@ -68,6 +68,59 @@ def block(FUNCTION: tl.constexpr, OP: tl.constexpr, operands, out, first, lane, 
 
 
 @triton.jit
+def whole_vectors(count, first, lane, EVEN: tl.constexpr):
+    """Return which of elements ``first + lane`` lie before the last multiple of 16, a bound that leaves vectors whole.
+
+    EVEN: all, so that none need be masked off.
+    """
+    if EVEN:
+        inside = None
+    else:
+        inside = lane < (count - first) // 16 * 16
+    return inside
+
+
+@triton.jit
+def rest(
+    FUNCTION: tl.constexpr,
+    OP: tl.constexpr,
+    operands,
+    out,
+    count,
+    first,
+    EVEN: tl.constexpr,
+    VECTOR: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Compute those of ``BLOCK`` elements from ``first`` on that `whole_vectors` leaves out."""
+    if not EVEN:
+        left = count - first
+        if left < BLOCK:
+            whole = left // 16 * 16
+            lane = tl.arange(0, 16)
+            block(FUNCTION, OP, operands, out, first + whole, lane, lane < left - whole, VECTOR)
+
+
+@triton.jit
+def run(
+    FUNCTION: tl.constexpr,
+    OP: tl.constexpr,
+    operands,
+    out,
+    count,
+    first,
+    EVEN: tl.constexpr,
+    VECTOR: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Compute ``BLOCK`` elements from ``first`` on, fewer where they end before."""
+    lane = tl.arange(0, BLOCK)
+    inside = whole_vectors(count, first, lane, EVEN)
+    block(FUNCTION, OP, operands, out, first, lane, inside, VECTOR)
+    rest(FUNCTION, OP, operands, out, count, first, EVEN, VECTOR, BLOCK)
+
+
+@triton.jit
 def consecutive(
     FUNCTION: tl.constexpr,
     OP: tl.constexpr,
@@ -81,20 +134,9 @@ def consecutive(
 ):
     """Compute ``BLOCK`` consecutive elements of ``out``, ``VECTOR`` a load; operands are as dense, numbers or None.
 
-    EVEN: ``BLOCK`` divides their count. Else the last program masks off all from the last multiple of 16 on, a bound
-    that leaves vectors whole, and does what lies beyond by itself.
+    EVEN: ``BLOCK`` divides their count.
     """
-    first = program(WIDE) * BLOCK
-    lane = tl.arange(0, BLOCK)
-    if EVEN:
-        block(FUNCTION, OP, operands, out, first, lane, None, VECTOR)
-    else:
-        left = count - first
-        whole = left // 16 * 16
-        block(FUNCTION, OP, operands, out, first, lane, lane < whole, VECTOR)
-        if left < BLOCK:
-            rest = tl.arange(0, 16)
-            block(FUNCTION, OP, operands, out, first + whole, rest, rest < left - whole, VECTOR)
+    run(FUNCTION, OP, operands, out, count, program(WIDE) * BLOCK, EVEN, VECTOR, BLOCK)
 
 
 @triton.jit

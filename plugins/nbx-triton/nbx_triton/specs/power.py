@@ -27,7 +27,7 @@ KERNELS = (
         batch_invariant=True,
         overlap="same",
         preference=1,
-        defaults={"vectors": 4, "warps": 4},
+        defaults={"vectors": 2, "warps": 4},
         settings="nbx_triton.kernels.power:SETTINGS",
         doc=f"One program raises 256 to 8192 consecutive elements. Exponents {_METHOD}",
     ),

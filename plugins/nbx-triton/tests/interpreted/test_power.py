@@ -84,6 +84,18 @@ def test_a_number_is_rounded_once(run: Callable) -> None:
     assert out.tolist() == expected.tolist()
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_number_to_one_power(check: Callable, dtype: str) -> None:
+    check("nbx-triton/pow/dense", 3.5, np.array([1.7]).astype(dtypes.get(dtype).numpy))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("exponent", [3, 1.7, -1.7, 5.3])
+@pytest.mark.parametrize("count", [1, 17, 4097])
+def test_powers_end_anywhere(check: Callable, dtype: str, exponent: float, count: int) -> None:
+    check("nbx-triton/pow/dense", np.linspace(0.25, 3, count).astype(dtypes.get(dtype).numpy), exponent)
+
+
 @pytest.mark.parametrize("dtype", ["int8", "int32", "uint8", "int64", "uint64"])
 def test_integers_wrap(check: Callable, rng: np.random.Generator, dtype: str) -> None:
     kind = np.iinfo(dtype)
