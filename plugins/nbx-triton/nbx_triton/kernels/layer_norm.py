@@ -150,14 +150,16 @@ def normalise_rows(
 ):
     """Write ``per_piece`` elements of a row of ``length``; ``size`` is that as a number."""
     _number, row, first, last = piece_of_row(length, pieces, per_piece, WIDE)
-    mean, scale = merge_pieces(counts, means, m2s, row, pieces, size, eps, PIECES)
     column = tl.arange(0, BLOCK).to(row.dtype)
+    source = x + row * length + column
+    # On its way while what the pieces came to is merged.
+    a = tl.load(source + first, mask=first + column < last, other=0)
+    mean, scale = merge_pieces(counts, means, m2s, row, pieces, size, eps, PIECES)
     for at in range(first, last, BLOCK):
         here = at + column
-        inside = here < last
-        a = tl.load(x + row * length + here, mask=inside, other=0).to(tl.float32)
-        y = affine((a - mean) * scale, weight, bias, here, inside, weight_stride, bias_stride)
-        tl.store(out + row * length + here, y.to(out.dtype.element_ty), mask=inside)
+        y = affine((a.to(tl.float32) - mean) * scale, weight, bias, here, here < last, weight_stride, bias_stride)
+        tl.store(out + row * length + here, y.to(out.dtype.element_ty), mask=here < last)
+        a = tl.load(source + at + BLOCK, mask=here + BLOCK < last, other=0)
 
 
 def _scaling(ctx: BindContext) -> dict[str, Argument]:

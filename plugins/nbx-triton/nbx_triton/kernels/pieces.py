@@ -1,9 +1,9 @@
 """Rows by the block and by the piece: several short ones are one program's, a long one is several programs'.
 
-A program has 4096 elements of whole rows, or one row, in registers, or goes through longer rows twice, some tiles of
-them at a time: `launch_rows`. Where rows are long and few, `launch_pieces` cuts each into pieces, in two launches: the
-first writes what each piece comes to, every program of the second merges what those of its row came to, in a fixed
-tree, and writes a piece.
+A program has up to 4096 elements of whole rows, or one row, in registers, or goes through a longer one twice, some tiles
+at a time: `launch_rows`. Where rows are long and few, `launch_pieces` cuts each into pieces, in two launches: the first
+writes what each piece comes to, every program of the second merges what those of its row came to, in a fixed tree, and
+writes a piece.
 
 Blocks and pieces follow from a row's length and stride alone: its bits do not depend on the number of rows.
 """
@@ -105,11 +105,13 @@ def rows_along(axis: int, x: TensorSpec, out: TensorSpec) -> Rows:
 
 
 def block(length: int, stride: int = 1) -> tuple[int, int, int]:
-    """Return rows and columns of a block, and warps: 32 elements a thread, of 16 bits four loads of 16 bytes."""
+    """Return rows and columns of a block, and warps: 16 elements a thread of short rows, 32 of others."""
     columns = triton.next_power_of_2(length)
-    if stride != 1 and columns <= 128:
-        # Neighbours in memory are in different rows.
-        return 32, columns, 4
+    if columns <= 128:
+        # Where rows lie across memory, neighbours in it are in different rows.
+        return (2048 // columns, columns, 4) if stride == 1 else (32, columns, 4)
+    if columns <= 512:
+        return 1024 // columns, columns, 2
     return (4096 // columns, columns, 4) if columns <= 4096 else (1, columns, columns // 1024)
 
 
@@ -171,7 +173,7 @@ def launch_pieces(
         "pieces": pieces,
         "per_piece": per_piece,
     }
-    constants = {"WIDE": rows.wide(pieces * per_piece), "BLOCK": PIECE}
+    constants = {"WIDE": rows.wide(pieces * per_piece + PIECE), "BLOCK": PIECE}
     first = launch(ctx, measure, programs=rows.count * pieces, arguments=read, constants=constants, options=options(8))
     second = launch(
         ctx,

@@ -150,16 +150,18 @@ def scale_pieces(
     """Write one piece of a row. PIECES is ``pieces`` up to a power of two."""
     _number, row, first, last = piece_of_row(length, pieces, per_piece, WIDE)
     column = tl.arange(0, BLOCK)[None, :].to(row.dtype)
+    source = x + locate(row, row_shape, row_strides)
+    target = out + locate(row, row_shape, out_strides)
+    # On its way while what the pieces came to is added.
+    a = tl.load(source + (first + column) * stride, mask=first + column < last, other=0)
     piece = tl.arange(0, PIECES)[None, :]
     parts = tl.load(partial + row * pieces + piece, mask=piece < pieces, other=0)
     scale = reciprocal_root(tl.sum(parts, axis=1) * share + eps)[:, None]
-    source = x + locate(row, row_shape, row_strides)
-    target = out + locate(row, row_shape, out_strides)
     for at in range(first, last, BLOCK):
-        inside = at + column < last
-        a = compute(tl.load(source + (at + column) * stride, mask=inside, other=0))
-        y = affine(a * scale, weight, None, at + column, inside, weight_stride, 0)
-        tl.store(target + (at + column) * out_stride, y.to(out.dtype.element_ty), mask=inside)
+        here = at + column
+        y = affine(compute(a) * scale, weight, None, here, here < last, weight_stride, 0)
+        tl.store(target + here * out_stride, y.to(out.dtype.element_ty), mask=here < last)
+        a = tl.load(source + (here + BLOCK) * stride, mask=here + BLOCK < last, other=0)
 
 
 def _scaling(ctx: BindContext) -> dict[str, Argument]:

@@ -180,17 +180,19 @@ def scale_pieces(
     """Write one piece of a row. PIECES is ``pieces`` up to a power of two."""
     _number, row, first, last = piece_of_row(length, pieces, per_piece, WIDE)
     column = tl.arange(0, BLOCK)[None, :].to(row.dtype)
+    source = x + locate(row, row_shape, row_strides)
+    target = out + locate(row, row_shape, out_strides)
+    # On its way while what the pieces came to is merged.
+    a = tl.load(source + (first + column) * stride, mask=first + column < last, other=float("-inf"))
     piece = tl.arange(0, PIECES)[None, :]
     own = tl.load(peaks + row * pieces + piece, mask=piece < pieces, other=float("-inf"))
     parts = tl.load(sums + row * pieces + piece, mask=piece < pieces, other=0)
     peak, share = join(own, parts, 1)
-    source = x + locate(row, row_shape, row_strides)
-    target = out + locate(row, row_shape, out_strides)
     for at in range(first, last, BLOCK):
-        inside = at + column < last
-        a = tl.load(source + (at + column) * stride, mask=inside, other=float("-inf")).to(tl.float32)
-        y = power_of_e(a - peak) * share
-        tl.store(target + (at + column) * out_stride, y.to(out.dtype.element_ty), mask=inside)
+        y = power_of_e(a.to(tl.float32) - peak) * share
+        tl.store(target + (at + column) * out_stride, y.to(out.dtype.element_ty), mask=at + column < last)
+        beyond = at + BLOCK + column
+        a = tl.load(source + beyond * stride, mask=beyond < last, other=float("-inf"))
 
 
 def _rows(ctx: BindContext) -> Rows:

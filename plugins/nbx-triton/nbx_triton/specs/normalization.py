@@ -60,7 +60,7 @@ KERNELS = (
         "split",
         "softmax:bind_split",
         # Few rows, each long enough for several programs.
-        when=(*_SOFTMAX_ROWS, "x.size <= 264 * L", "L >= 20000"),
+        when=(*_SOFTMAX_ROWS, "x.size <= 96 * L", "L >= 20000"),
         key=_SOFTMAX_KEY,
         workspace=_found(("peaks", "sums"), "x.size // max(L, 1)", "min(cdiv(L, 8192), 1024)"),
         batch_invariant=True,
@@ -83,7 +83,7 @@ KERNELS = (
         "split",
         "rms_norm:bind_split",
         # Few rows, each long enough for several programs.
-        when=(f"x.dtype in {HALVES}", "prod(B) <= 264", "D >= 20000"),
+        when=(f"x.dtype in {HALVES}", "prod(B) <= 96", "D >= 20000"),
         key=_RMS_KEY,
         workspace=_found(("partial",), "prod(B)", "min(cdiv(D, 8192), 1024)"),
         batch_invariant=True,
@@ -106,7 +106,7 @@ KERNELS = (
         "split",
         "layer_norm:bind_split",
         # Few rows, each long enough for several programs.
-        when=(*_LAYER_NORM_ROWS, "x.size <= 264 * x.shape[-1]", "x.shape[-1] >= 20000"),
+        when=(*_LAYER_NORM_ROWS, "x.size <= 96 * x.shape[-1]", "x.shape[-1] >= 20000"),
         key=_LAYER_NORM_KEY,
         workspace=_found(_MOMENTS, "x.size // max(x.shape[-1], 1)", "256"),
         batch_invariant=True,
