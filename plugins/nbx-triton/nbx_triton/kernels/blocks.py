@@ -5,6 +5,10 @@ element is masked but past an odd depth: rows and columns past the last read som
 Offsets are computed once; along the depth addresses are stepped.
 
 Accumulation is float32, along the depth in steps of 64, ascending, without splitting it. Deterministic.
+
+Which tile suits was measured on an H200, float16, cold: 4096 rows by a [1536, 384] weight with gelu take 20 us by tiles
+of 64 x 128, 24 us by tiles of 128 x 256; 4096 rows by a [384, 1536] weight 17 us by tiles of 128 x 128, 19 us by tiles
+of 64 x 128.
 """
 
 from __future__ import annotations
