@@ -58,6 +58,15 @@ def test_memory_moves_in_vectors(
     assert ("STS" in text) == (kernel == "exp/strided")
 
 
+def test_a_power_s_table_is_looked_up_once_an_element(bind: Callable[..., Any], sass: Callable[[bytes], str]) -> None:
+    (step,) = bind("nbx-triton/pow/dense", [f"float16{LARGE}", 1.7], "nvidia/h200-sxm").launches
+    text = sass(step.function.image)
+    elements = 2**20 // (step.grid[0] * step.function.threads)
+    assert text.count("LDS.64 ") == elements
+    # Elements are on their way before any branch.
+    assert text.index("LDG.E.128 ") < text.index(" BRA ")
+
+
 @pytest.mark.parametrize(
     ("kernel", "tensors"),
     [

@@ -4,7 +4,8 @@ Tensors are walked as `walk` says, by `dense` or `strided`. Values are computed 
 floating dtypes below it and rounded once; integers wrap around. The memory is the limit where an element of 2 bytes
 takes under about 28 instructions (H200: 132 x 128 lanes at 1.7 GHz for 1.06e12 elements/s read and written): exp takes
 9, sigmoid, silu and gelu 17, tanh and erf 25, log 28; in bfloat16 exp takes 22 and sigmoid and silu 24. Of wider
-elements all stay below it. Deterministic.
+elements all stay below it. On an H200 2^27 numbers of float16 take, cold, 130 to 131 us by exp, silu and gelu, 135 by
+tanh, 143 by erf and 152 by log, where a copy takes 130; two operands 189 us. Deterministic.
 """
 
 from __future__ import annotations

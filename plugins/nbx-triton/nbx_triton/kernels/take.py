@@ -2,7 +2,8 @@
 
 The axes before the one that is taken along number blocks, those after it the columns of a place. One program copies a
 tile of entries (block, index) by columns, about 4096 bytes: a place or a part of it where places are long, and
-neighbouring entries where they are short. Deterministic.
+neighbouring entries where they are short: 65536 rows of 4096 numbers of float16 take 265 us on an H200, a copy of them
+256. Deterministic.
 """
 
 from __future__ import annotations
