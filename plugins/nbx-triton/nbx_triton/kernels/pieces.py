@@ -1,7 +1,7 @@
 """Rows by the block and by the piece: several short ones are one program's, a long one is several programs'.
 
-A program has up to 4096 elements of whole rows, or one row, in registers, or goes through a longer one twice, some tiles
-at a time: `launch_rows`. Where rows are long and few, `launch_pieces` cuts each into pieces, in two launches: the first
+A program has up to 4096 elements of whole rows, or one row, in registers, or goes twice through a longer one, by tiles:
+`launch_rows`. Where rows are long and few, `launch_pieces` cuts each into pieces, in two launches: the first
 writes what each piece comes to, every program of the second merges what those of its row came to, in a fixed tree, and
 writes a piece.
 
