@@ -24,7 +24,7 @@ CASES = {
     "paged_decode_attention/split-128": paged("float16", (32, 8), 128, 16),
     "paged_decode_attention/split-129": paged("bfloat16", (3, 1), 129, 24),
     "paged_decode_attention/quarters-128": paged("float16", (32, 8), 128, 64),
-    "paged_decode_attention/quarters-64": paged("bfloat16", (32, 8), 64, 64),
+    "paged_decode_attention/quarters-1x64": paged("bfloat16", (32, 8), 64, 64),
     "paged_kv_append_step/rows": [
         *["float16[8, 8, 128]"] * 2,
         *["bfloat16[65, 8, 16, 128]"] * 2,
