@@ -66,12 +66,13 @@ def test_a_pin_that_is_no_kernel_is_named(reg: nbx.Registry) -> None:
         reg.price("add", "float32[63]", "float32[63]", device=H200, kernel="nbx-host/add/nmpy")
 
 
-def layers(reg: nbx.Registry, device: str, count: int) -> nbx.Plan:
-    """Return a plan of ``count`` layers x + gelu(x @ w), each with a weight of its own."""
+def layers(reg: nbx.Registry, device: str, count: int, product: str | None = None) -> nbx.Plan:
+    """Return a plan of ``count`` layers x + gelu(x @ w), each with a weight of its own, by a kernel of products."""
     draft = reg.draft(device)
     x = draft.given("float16[63, 1000]")
     for _ in range(count):
-        x = draft.call("add", x, draft.call("gelu", draft.call("matmul", x, "float16[1000, 1000]")))
+        y = draft.call("matmul", x, "float16[1000, 1000]", kernel=product)
+        x = draft.call("add", x, draft.call("gelu", y))
     return draft.plan
 
 
@@ -89,7 +90,8 @@ def test_a_plan_s_figures_are_the_sums_of_its_calls(reg: nbx.Registry) -> None:
 
 
 def test_a_plan_s_memory_is_what_lives_at_a_time(reg: nbx.Registry) -> None:
-    plan = layers(reg, H200, 7)
+    # Products without workspace, so that tensors are all that lives.
+    plan = layers(reg, H200, 7, product="nbx-triton/matmul/tiles")
     price = reg.price(plan)
     nbytes = 63 * 1000 * 2
     assert price.given_bytes == nbytes + 7 * 2_000_000
