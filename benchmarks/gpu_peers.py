@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import math
 import os
+import sys
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -16,6 +18,20 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 Way = Callable[[], object]
 
 
+def optional(ways: Callable[..., dict[str, Way]]) -> Callable[..., dict[str, Way]]:
+    """Leave a peer out that cannot be set up here, and say why."""
+
+    @functools.wraps(ways)
+    def found(*args: Any, **keywords: Any) -> dict[str, Way]:
+        try:
+            return ways(*args, **keywords)
+        except Exception as error:  # noqa: BLE001 - a peer's code may raise anything
+            print(f"{ways.__name__} is left out: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            return {}
+
+    return found
+
+
 def module(name: str) -> ModuleType | None:
     """Return an installed module, or None."""
     try:
@@ -24,6 +40,7 @@ def module(name: str) -> ModuleType | None:
         return None
 
 
+@optional
 def flag_gems(function: str, *args: Any, **keywords: Any) -> dict[str, Way]:
     """Return FlagGems' function of that name, where it has it; none of torch's is replaced."""
     # It looks for the vendor by a program that a container may lack.
@@ -36,6 +53,7 @@ LIGER_LONGEST = 65536
 """Liger refuses longer rows."""
 
 
+@optional
 def liger_rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> dict[str, Way]:
     """Return Liger's normalisation, for rows that it takes."""
     liger = module("liger_kernel.ops.rms_norm")
@@ -44,6 +62,7 @@ def liger_rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> dict[st
     return {"liger": lambda: liger.LigerRMSNormFunction.apply(x, weight, eps)}
 
 
+@optional
 def liger_layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> dict[str, Way]:
     """Return Liger's normalisation, for rows that it takes."""
     liger = module("liger_kernel.ops.layer_norm")
@@ -78,6 +97,7 @@ def _runs(way: Way) -> bool:
     return True
 
 
+@optional
 def flashinfer_decode(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> dict[str, Way]:
     """Return flashinfer's decode of one sequence, [Hq, D] on a cache [Hkv, T, D]."""
     infer = module("flashinfer")
@@ -90,6 +110,7 @@ def flashinfer_decode(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> dict
     return {"flashinfer": way(matrix=False), "flashinfer matrix": way(matrix=True)}
 
 
+@optional
 def flashinfer_paged(
     q: torch.Tensor, k_pool: torch.Tensor, v_pool: torch.Tensor, table: torch.Tensor, lens: torch.Tensor
 ) -> dict[str, Way]:
@@ -113,6 +134,7 @@ def flashinfer_paged(
     return {"flashinfer": way(matrix=False), "flashinfer matrix": way(matrix=True)}
 
 
+@optional
 def gemlite_gemv(x: torch.Tensor, weight: torch.Tensor) -> dict[str, Way]:
     """Return gemlite's product with a weight [N, K] quantised to 4 bits in groups of 128, tuned on its first calls."""
     lite = module("gemlite")
