@@ -225,38 +225,44 @@ def join_splits(
     norms,
     out,
     splits,
-    heads,
-    width,
     out_strides,
     EARLY: tl.constexpr,
     WIDE: tl.constexpr,
+    ALL: tl.constexpr,
+    HEADS: tl.constexpr,
+    WIDTH: tl.constexpr,
     BLOCK_S: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Write BLOCK elements of one row of the output: all of its splits are read at once, and added as a tree.
 
-    EARLY says that the launch before may not have ended.
+    EARLY says that the launch before may not have ended, ALL that there are BLOCK_S splits and whole blocks.
     """
+    number = program(WIDE)
+    BLOCKS: tl.constexpr = (WIDTH + BLOCK - 1) // BLOCK
+    row = number // BLOCKS
+    split = tl.arange(0, BLOCK_S).to(row.dtype)
+    e = number % BLOCKS * BLOCK + tl.arange(0, BLOCK)
+    o_place = o + row * splits * WIDTH + (split[:, None] * WIDTH + e[None, :])
+    m_place = m + row * splits + split
+    norm_place = norms + row * splits + split
     if EARLY:
         gdc_wait()
-    number = program(WIDE)
-    blocks = (width + BLOCK - 1) // BLOCK
-    row = number // blocks
-    split = tl.arange(0, BLOCK_S).to(row.dtype)
-    e = number % blocks * BLOCK + tl.arange(0, BLOCK)
-    place = row * splits + split
-    own = tl.load(
-        o + place[:, None] * width + e[None, :], mask=(split < splits)[:, None] & (e < width)[None, :], other=0
-    )
-    peaks = tl.load(m + place, mask=split < splits, other=float("-inf"))
-    parts = tl.load(norms + place, mask=split < splits, other=0)
+    if ALL:
+        own = tl.load(o_place)
+        peaks = tl.load(m_place)
+        parts = tl.load(norm_place)
+    else:
+        own = tl.load(o_place, mask=(split < splits)[:, None] & (e < WIDTH)[None, :], other=0)
+        peaks = tl.load(m_place, mask=split < splits, other=float("-inf"))
+        parts = tl.load(norm_place, mask=split < splits, other=0)
     peak = tl.max(peaks, axis=0)
     weights = tl.exp2(peaks - tl.where(peak == float("-inf"), 0.0, peak))
     norm = tl.sum(weights * parts, axis=0)
     total = tl.sum(weights[:, None] * own, axis=0)
     result = tl.where(norm == 0.0, 0.0, tl.div_rn(total, tl.zeros_like(total) + tl.where(norm == 0.0, 1.0, norm)))
-    target = out + row // heads * out_strides[0] + row % heads * out_strides[1] + e * out_strides[2]
-    tl.store(target, result.to(out.dtype.element_ty), mask=e < width)
+    target = out + row // HEADS * out_strides[0] + row % HEADS * out_strides[1] + e * out_strides[2]
+    tl.store(target, result.to(out.dtype.element_ty), mask=e < WIDTH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,8 +358,16 @@ def attend_and_join(ctx: BindContext, cache: Cache, splits: int) -> Sequence[Lau
         ctx,
         join_splits,
         programs=batch * heads * triton.cdiv(v_width, block),
-        arguments={**partial, "out": "out", "heads": heads, "width": v_width, "out_strides": out.strides},
-        constants={"EARLY": early, "WIDE": wide, "BLOCK_S": block_s, "BLOCK": block},
+        arguments={**partial, "out": "out", "out_strides": out.strides},
+        constants={
+            "EARLY": early,
+            "WIDE": wide,
+            "ALL": (splits, v_width % block) == (block_s, 0),
+            "HEADS": heads,
+            "WIDTH": v_width,
+            "BLOCK_S": block_s,
+            "BLOCK": block,
+        },
         options=Options(num_warps=2 if block_s * block <= 2048 else 4, num_stages=1, enable_fp_fusion=True),
         early=early,
     )
