@@ -54,7 +54,7 @@ ON_NO_CARD = {
     "conv2d": ("channels-last", "tiles"),
     "decode_attention": ("quarters",),
     "depthwise_conv2d": ("gather", "slide"),
-    "dequant_gemv_int4": ("matrix", "ordered", "split"),
+    "dequant_gemv_int4": ("matrix", "ordered", "split", "strips"),
     "dequant_int4": ("groups",),
     "dequant_matmul_int4": ("groups", "tiles"),
     "divide": ("dense", "strided"),

@@ -30,21 +30,18 @@ from nbx_triton.kernels.strided import program
 from nbx_triton.launching import Argument, launch
 
 ORDERED = Space(
-    parameters={"block_n": (1, 8, 32, 64, 128), "warps": (2, 4), "stages": (2, 4)},
-    exclude={
-        "wider than the weight": "block_n > 64 and block_n > N",
-        "less than a line of memory": "block_n < 32 and N > 32",
-    },
+    parameters={"block_n": (1, 8, 32, 64), "warps": (2, 4), "stages": (2, 3, 4, 5)},
+    exclude={"less than a line of memory": "block_n < 32 and N > 32"},
 )
 SPLIT = Space(
     parameters={
         "programs": (128, 256, 512),
         "strips": (1, 2),
-        "rows": (4, 8, 16),
+        "rows": (4, 8),
         "warps": (4, 8),
         "stages": (1, 2, 3),
     },
-    exclude={"more than fits": "rows * strips * warps * max(stages - 1, 1) > 192"},
+    exclude={"shared memory of the stages": "512 * rows * strips * warps * (stages - 1) > 98304"},
 )
 """``programs`` is about how many there are to be."""
 

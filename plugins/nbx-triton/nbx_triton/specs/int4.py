@@ -5,6 +5,8 @@ from __future__ import annotations
 from nbx_registry.kernel import Workspace
 from nbx_triton.specs.common import kernel
 
+# Columns enough for programs on all of a device; or for two programs at the most, however they share the rows.
+_MANY = "N >= 8192 or N < 128"
 _PACKED_KEY = ("w.shape", "w.strides", "scale.strides", "zero_min.strides")
 
 
@@ -36,7 +38,7 @@ KERNELS = (
         "ordered",
         "int4_gemv:bind_ordered",
         key=("x.dtype", "x.strides", *_PACKED_KEY),
-        defaults={"block_n": 64, "warps": 4, "stages": 4},
+        defaults={"block_n": 32, "warps": 4, "stages": 4},
         settings="nbx_triton.kernels.int4_gemv:ORDERED",
         doc="One program adds up some columns, group after group: the bits of dequantising first, in a stated order.",
     ),
@@ -45,23 +47,34 @@ KERNELS = (
         "split",
         "int4_gemv:bind_split",
         # A group at the least.
-        when=("K >= 128",),
+        when=("K >= 128", "N < 8192"),
         key=("x.dtype", "x.strides", *_PACKED_KEY),
-        defaults={"programs": 256, "strips": 1, "rows": 8, "warps": 8, "stages": 2},
+        defaults={"programs": 128, "strips": 1, "rows": 4, "warps": 8, "stages": 3},
         settings="nbx_triton.kernels.int4_gemv:SPLIT",
         preference=2,
-        doc="One program adds up some columns, its threads sharing the rows; sums are scaled, not weights.",
+        doc="One program adds up a few columns, its threads sharing the rows; sums are scaled, not weights.",
+    ),
+    kernel(
+        "dequant_gemv_int4@1",
+        "strips",
+        "int4_gemv:bind_split",
+        when=("K >= 128", _MANY),
+        key=("x.dtype", "x.strides", *_PACKED_KEY),
+        defaults={"programs": 512, "strips": 2, "rows": 8, "warps": 4, "stages": 1},
+        settings="nbx_triton.kernels.int4_gemv:SPLIT",
+        preference=1,
+        doc="One program adds up two strips of columns, its threads sharing the rows; sums are scaled, not weights.",
     ),
     kernel(
         "dequant_gemv_int4@1",
         "matrix",
         "int4_matrix:bind",
-        when=("x.dtype in (float16, bfloat16)", "K >= 128", "device.matrix_unit.m16n8k16"),
+        when=("x.dtype == float16", "K >= 128", _MANY, "device.matrix_unit.m16n8k16"),
         key=("x.dtype", "x.strides", *_PACKED_KEY),
-        defaults={"across": 4, "warps": 4, "groups": 2},
+        defaults={"warps": 4, "groups": 1},
         settings="nbx_triton.kernels.int4_matrix:SETTINGS",
-        preference=1,
-        doc="One program adds up some columns on the matrix unit, nibbles nearly as they lie; sums are scaled.",
+        preference=3,
+        doc="One program adds up some columns on the matrix unit, nibbles as they lie; sums are scaled, not weights.",
     ),
     kernel(
         "dequant_matmul_int4@1",

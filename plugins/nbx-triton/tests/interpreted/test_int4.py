@@ -39,7 +39,7 @@ def test_dequant(check: Callable, rng: np.random.Generator, k: int, n: int) -> N
     check("nbx-triton/dequant_int4/groups", words[:, ::-2], scale[::, ::2], np.asfortranarray(zero_min[:, :n]))
 
 
-GEMV = ["ordered", "split", "matrix"]
+GEMV = ["ordered", "split", "strips"]
 
 
 @pytest.mark.parametrize(
@@ -49,8 +49,20 @@ GEMV = ["ordered", "split", "matrix"]
 def test_gemv(
     check: Callable, normal: Callable, rng: np.random.Generator, variant: str, k: int, n: int, dtype: str
 ) -> None:
-    if variant != "matrix" or dtype != "float32":
-        check(f"nbx-triton/dequant_gemv_int4/{variant}", normal(dtype, k), *packed(rng, k, n))
+    check(f"nbx-triton/dequant_gemv_int4/{variant}", normal(dtype, k), *packed(rng, k, n))
+
+
+@pytest.mark.parametrize(("k", "n"), [(136, 127), (392, 65), (256, 64)], ids=str)
+def test_gemv_on_the_matrix_unit(check: Callable, normal: Callable, rng: np.random.Generator, k: int, n: int) -> None:
+    words, scale, zero_min = packed(rng, k, n)
+    check("nbx-triton/dequant_gemv_int4/matrix", normal("float16", k), words, scale, zero_min)
+    # Rows past the last add nothing, whatever scale and minimum are.
+    zero_min[-1, : n // 2] = 1000
+    check("nbx-triton/dequant_gemv_int4/matrix", normal("float16", 2 * k)[::2], words, scale, zero_min[:, ::-1])
+    words[:9] = 0
+    x = normal("float16", k)
+    x[5], x[130] = np.inf, 65504
+    check("nbx-triton/dequant_gemv_int4/matrix", x, words[:, ::-1], scale, np.full_like(scale, 0.1))
 
 
 @pytest.mark.parametrize("kernel", [*(f"dequant_gemv_int4/{variant}" for variant in GEMV), "dequant_matmul_int4/tiles"])
@@ -58,9 +70,8 @@ def test_rows_past_the_end_add_nothing(
     check: Callable, normal: Callable, rng: np.random.Generator, kernel: str
 ) -> None:
     words, scale, zero_min = packed(rng, 136, 33)
-    # Sums of float16 are to be below its largest number.
-    dtype, zero_min[:] = ("float16", 1000) if "matrix" in kernel else ("float32", 30000)
-    x = normal(dtype, 136) if "gemv" in kernel else normal(dtype, 3, 136)
+    zero_min[:] = 30000
+    x = normal("float32", 136) if "gemv" in kernel else normal("float32", 3, 136)
     check(f"nbx-triton/{kernel}", x, words, scale, zero_min)
     zero_min[1] = np.inf
     check(f"nbx-triton/{kernel}", np.abs(x), words, scale, zero_min)
