@@ -352,7 +352,7 @@ def attend_and_join(ctx: BindContext, cache: Cache, splits: int) -> Sequence[Lau
         options=Options(num_warps=warps, num_stages=1, enable_fp_fusion=True),
     )
     early = waits_by_itself(ctx, join_splits)
-    block = min(JOINED, triton.next_power_of_2(v_width))
+    block = int(min(JOINED, triton.next_power_of_2(v_width)))
     block_s = triton.next_power_of_2(splits)
     join = launch(
         ctx,
