@@ -35,7 +35,9 @@ CASES = {
     "quantize_int4/groups": ["bfloat16[1000, 129]"],
     "dequant_int4/groups": packed("", 1000, 129)[1:],
     "dequant_gemv_int4/ordered": packed("float16[8192]", 8192, 28672),
-    "dequant_gemv_int4/split": packed("float16[8192]", 8192, 28672),
+    "dequant_gemv_int4/split": packed("bfloat16[8192]", 8192, 2048),
+    "dequant_gemv_int4/strips": packed("float32[8192]", 8192, 28672),
+    "dequant_gemv_int4/matrix": packed("float16[8192]", 8192, 28672),
     "dequant_matmul_int4/tiles": packed("float32[7, 1000]", 1000, 129),
 }
 WIDE_CASES = {
@@ -47,6 +49,8 @@ WIDE_CASES = {
         "int32[3]",
     ],
     "dequant_gemv_int4/ordered": packed("float16[1024]", 1024, 16777259),
+    "dequant_gemv_int4/strips": packed("bfloat16[1024]", 1024, 16777259),
+    "dequant_gemv_int4/matrix": packed("float16[1024]", 1024, 16777259),
     "dequant_matmul_int4/groups": packed("float16[32769, 136]", 136, 65537),
 }
 
