@@ -2,7 +2,7 @@
 
 `short` normalises ``BLOCK_ROWS`` rows that fit a block, each read once: about 17 operations an element, where the
 memory leaves time for 28 of 16 bits. `long` goes through them twice, the second time from their end, so that what was
-read last is met in registers and in the cache; means and squared deviations are merged tile by tile (see `variance`).
+read last is met in the cache; means and squared deviations are merged tile by tile (see `variance`).
 The mean is corrected by that of what is left: nothing is lost to one that is large beside the deviations.
 
 Few long rows are given to several programs each. `measure` of `group_norm` writes mean and squared deviations of each
@@ -22,7 +22,7 @@ import triton.language as tl
 
 from nbx_registry.launch import BindContext, Launch, Scalar
 from nbx_triton.kernels.group_norm import measure
-from nbx_triton.kernels.normalization import affine, affine_arguments, compute, quotient, reciprocal_root, zeros
+from nbx_triton.kernels.normalization import affine, affine_arguments, compute, reciprocal_root, zeros
 from nbx_triton.kernels.pieces import (
     PIECE,
     block_of_rows,
@@ -92,40 +92,49 @@ def long(
     BLOCK_ROWS: tl.constexpr,
     TILES: tl.constexpr,
     LANES: tl.constexpr,
+    READ_STAGES: tl.constexpr,
+    WRITE_STAGES: tl.constexpr,
 ):
     """Write ``BLOCK_ROWS`` rows, ``TILES`` by ``LANES`` elements of each at a time."""
-    row, here, column, whole = tiles_of_rows(rows, length, WIDE, BLOCK_ROWS, TILES, LANES)
+    row, here, lane, column, whole = tiles_of_rows(rows, length, WIDE, BLOCK_ROWS, TILES, LANES)
     source = x + locate(row, row_shape, row_strides)[:, None, None]
     target = out + locate(row, row_shape, out_strides)[:, None, None]
     mean = zeros(x.dtype.element_ty, BLOCK_ROWS, LANES)
     m2 = mean
-    count = zeros(x.dtype.element_ty, 1, 1)
-    each = count + TILES
-    for at in range(0, whole, TILES * LANES):
+    known = 0.0
+    for at in tl.range(0, whole, TILES * LANES, num_stages=READ_STAGES):
         a = compute(tl.load(source + (at + column) * stride, mask=here, other=0))
         own = tl.sum(a, axis=1) * (1.0 / TILES)
-        apart = a - own[:, None, :]
-        count, mean, m2 = merge(count, mean, m2, each, own, tl.sum(apart * apart, axis=1))
-    inside = here & (whole + column < length)
-    a = compute(tl.load(source + (whole + column) * stride, mask=inside, other=0))
-    known = tl.sum(inside.to(mean.dtype), axis=1)
-    # Lanes past the row's end count for nothing, and are divided by 1.
-    own = quotient(tl.sum(a, axis=1), tl.maximum(known, 1.0))
-    apart = tl.where(inside, a - own[:, None, :], 0.0)
-    count, mean, m2 = merge(count, mean, m2, known, own, tl.sum(apart * apart, axis=1))
+        centred = a - own[:, None, :]
+        # As `merge` does, but that all lanes have the same count.
+        ratio = TILES / (known + TILES)
+        apart = own - mean
+        mean += apart * ratio
+        m2 += tl.sum(centred * centred, axis=1) + apart * apart * (known * ratio)
+        known += TILES
+    count = tl.zeros_like(mean) + known
+    for at in range(whole, length, LANES):
+        inside = here & (at + lane < length)
+        one = tl.sum(inside.to(mean.dtype), axis=1)
+        own = tl.sum(compute(tl.load(source + (at + lane) * stride, mask=inside, other=0)), axis=1)
+        count, mean, m2 = merge(count, mean, m2, one, own, 0.0)
     centre = (tl.sum(count * mean, axis=1) * share)[:, None]
-    rest = (tl.sum(count * (mean - centre), axis=1) * share)[:, None]
-    apart = mean - centre - rest
-    scale = reciprocal_root(tl.sum(m2 + count * (apart * apart), axis=1) * share + eps)[:, None, None]
-    centre, rest = centre[:, :, None], rest[:, :, None]
-    y = (a - centre - rest) * scale
-    y = affine(y, weight, bias, whole + column, whole + column < length, weight_stride, bias_stride)
-    tl.store(target + (whole + column) * out_stride, y.to(out.dtype.element_ty), mask=inside)
-    for turn in range(0, whole, TILES * LANES):
+    # What rounding took from the mean.
+    lost = (tl.sum(count * (mean - centre), axis=1) * share)[:, None]
+    off = mean - centre - lost
+    scale = reciprocal_root(tl.sum(m2 + count * (off * off), axis=1) * share + eps)[:, None, None]
+    centre = centre[:, :, None]
+    shift = -lost[:, :, None] * scale
+    for at in range(whole, length, LANES):
+        inside = here & (at + lane < length)
+        y = (compute(tl.load(source + (at + lane) * stride, mask=inside, other=0)) - centre) * scale + shift
+        y = affine(y, weight, bias, at + lane, at + lane < length, weight_stride, bias_stride)
+        tl.store(target + (at + lane) * out_stride, y.to(out.dtype.element_ty), mask=inside)
+    for turn in tl.range(0, whole, TILES * LANES, num_stages=WRITE_STAGES):
         place = whole - TILES * LANES - turn + column
-        z = (compute(tl.load(source + place * stride, mask=here, other=0)) - centre - rest) * scale
+        z = (compute(tl.load(source + place * stride, mask=here, other=0)) - centre) * scale + shift
         z = affine(z, weight, bias, place, None, weight_stride, bias_stride)
-        tl.store(target + place * out_stride, z.to(out.dtype.element_ty), mask=here)
+        tl.store(target + place * out_stride, z.to(out.dtype.element_ty), mask=here, eviction_policy="evict_first")
 
 
 @triton.jit
@@ -176,7 +185,10 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
     if out.size == 0:
         return ()
     share = Scalar(1 / x.shape[-1], "float64" if x.dtype.bits == 64 else "float32")
-    return (launch_rows(ctx, rows_along(x.rank - 1, x, out), short, long, {**_scaling(ctx), "share": share}),)
+    # Of 32 warps each thread has 64 registers, which do not hold the state of eight lanes and two vectors of 16 bits.
+    warps = 16 if x.dtype.bits == 16 else 32
+    scaling = {**_scaling(ctx), "share": share}
+    return (launch_rows(ctx, rows_along(x.rank - 1, x, out), short, long, scaling, warps),)
 
 
 def bind_split(ctx: BindContext) -> Sequence[Launch]:

@@ -29,7 +29,11 @@ MAX_PIECES = 1024
 LARGEST_ROW, LARGEST_ACROSS = 16384, 128
 """Elements of a row that a block holds: of one that is dense, a fourth of them if they are of 64 bits; of any other."""
 TILES = 2
-"""Of a row that no block holds: vectors of 16 bytes that a thread has under way."""
+"""Of a row that no block holds: vectors of 16 bytes that a thread loads at a time."""
+READ_STAGES, WRITE_STAGES = 3, 2
+"""How many of them are under way or in use, in shared memory, while a row is read and while it is written."""
+STAGED_BYTES = 100000
+"""Shared memory that takes: 16 bytes of x, weight and bias a tile and thread, of 1024."""
 
 
 @triton.jit
@@ -42,14 +46,14 @@ def block_of_rows(rows, length, WIDE: tl.constexpr, BLOCK_ROWS: tl.constexpr, BL
 
 @triton.jit
 def tiles_of_rows(rows, length, WIDE: tl.constexpr, BLOCK_ROWS: tl.constexpr, TILES: tl.constexpr, LANES: tl.constexpr):
-    """Return rows [BLOCK_ROWS], where they are some, columns [1, TILES, LANES], and how many columns whole tiles have.
+    """Return rows [BLOCK_ROWS], where there are such, lanes and columns of a tile, and how many columns fill tiles.
 
-    At least one column is left of a row; those that are left fit the tiles once.
+    Lanes are [1, 1, LANES], for the columns that are left; columns [1, TILES, LANES].
     """
     row = program(WIDE) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
-    column = tl.arange(0, TILES)[None, :, None] * LANES + tl.arange(0, LANES)[None, None, :]
-    whole = (length - 1) // (TILES * LANES) * (TILES * LANES)
-    return row, (row < rows)[:, None, None], column.to(row.dtype), whole
+    lane = tl.arange(0, LANES)[None, None, :].to(row.dtype)
+    column = tl.arange(0, TILES)[None, :, None] * LANES + lane
+    return row, (row < rows)[:, None, None], lane, column, length // (TILES * LANES) * (TILES * LANES)
 
 
 @triton.jit
@@ -126,24 +130,32 @@ def options(warps: int) -> Options:
     return Options(num_warps=warps, num_stages=1, enable_fp_fusion=True)
 
 
-def launch_rows(ctx: BindContext, rows: Rows, short: Any, long: Any, scaling: Mapping[str, Argument]) -> Launch:
+def launch_rows(
+    ctx: BindContext, rows: Rows, short: Any, long: Any, scaling: Mapping[str, Argument], most_warps: int = 32
+) -> Launch:
     """Launch ``short`` with a program for each block of whole rows, or ``long`` where a block holds none.
 
-    ``scaling`` are arguments of their own.
+    ``scaling`` are arguments of their own, ``most_warps`` those of a program of ``long``.
     """
     itemsize = ctx.signature.operands[0].dtype.itemsize
+    ahead, behind = 1, 1
     largest = LARGEST_ACROSS if rows.stride != 1 else LARGEST_ROW if itemsize <= 4 else LARGEST_ROW // 4
     if rows.length <= largest:
         function, tiles = short, 1
         block_rows, lanes, warps = block(rows.length, rows.stride)
         warps *= max(1, itemsize // 4)
     elif rows.stride == 1:
-        # Rows may be fewer than multiprocessors, each of which then has 32 warps' loads in flight, of 16 bytes a tile.
-        function, tiles, warps = long, TILES, 32
+        # Rows may be fewer than multiprocessors, each of which then has one program's loads in flight.
+        function, tiles, warps = long, TILES, most_warps
         block_rows, lanes = 1, warps * THREADS_PER_WARP * 16 // itemsize
+        if ctx.device.fact("shared.bytes_per_block_optin") >= STAGED_BYTES:
+            ahead, behind = READ_STAGES, WRITE_STAGES
     else:
         function, tiles = long, 1
         block_rows, lanes, warps = 32, 64, 4
+    own = {"BLOCK_COLUMNS": lanes}
+    if function is long:
+        own = {"TILES": tiles, "LANES": lanes, "READ_STAGES": ahead, "WRITE_STAGES": behind}
     return launch(
         ctx,
         function,
@@ -152,7 +164,7 @@ def launch_rows(ctx: BindContext, rows: Rows, short: Any, long: Any, scaling: Ma
         constants={
             "WIDE": rows.wide(block_rows * tiles * lanes),
             "BLOCK_ROWS": block_rows,
-            **({"BLOCK_COLUMNS": lanes} if function is short else {"TILES": tiles, "LANES": lanes}),
+            **own,
         },
         options=options(warps),
     )

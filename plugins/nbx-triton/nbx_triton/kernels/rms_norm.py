@@ -1,7 +1,7 @@
 """rms_norm: rows divided by their root mean square.
 
 `short` normalises ``BLOCK_ROWS`` rows that fit a block, each read once. `long` goes through them twice, the second time
-from their end, so that what was read last is met in registers and in the cache. `add_squares` and
+from their end, so that what was read last is met in the cache. `add_squares` and
 `scale_pieces` give a row to several programs, where rows are few: the first writes a sum of squares for each piece,
 the second adds those of the row in a fixed tree and scales the piece.
 
@@ -80,26 +80,32 @@ def long(
     BLOCK_ROWS: tl.constexpr,
     TILES: tl.constexpr,
     LANES: tl.constexpr,
+    READ_STAGES: tl.constexpr,
+    WRITE_STAGES: tl.constexpr,
 ):
     """Write ``BLOCK_ROWS`` rows, ``TILES`` by ``LANES`` elements of each at a time."""
-    row, here, column, whole = tiles_of_rows(rows, length, WIDE, BLOCK_ROWS, TILES, LANES)
+    row, here, lane, column, whole = tiles_of_rows(rows, length, WIDE, BLOCK_ROWS, TILES, LANES)
     source = x + locate(row, row_shape, row_strides)[:, None, None]
     target = out + locate(row, row_shape, out_strides)[:, None, None]
     squares = zeros(x.dtype.element_ty, BLOCK_ROWS, LANES)
-    for at in range(0, whole, TILES * LANES):
+    for at in tl.range(0, whole, TILES * LANES, num_stages=READ_STAGES):
         a = compute(tl.load(source + (at + column) * stride, mask=here, other=0))
         squares += tl.sum(a * a, axis=1)
-    inside = here & (whole + column < length)
-    a = compute(tl.load(source + (whole + column) * stride, mask=inside, other=0))
-    squares += tl.sum(a * a, axis=1)
+    for at in range(whole, length, LANES):
+        inside = here & (at + lane < length)
+        rest = compute(tl.load(source + (at + lane) * stride, mask=inside, other=0))
+        squares += tl.sum(rest * rest, axis=1)
     scale = reciprocal_root(tl.sum(squares, axis=1) * share + eps)[:, None, None]
-    y = affine(a * scale, weight, None, whole + column, whole + column < length, weight_stride, 0)
-    tl.store(target + (whole + column) * out_stride, y.to(out.dtype.element_ty), mask=inside)
-    for turn in range(0, whole, TILES * LANES):
+    for at in range(whole, length, LANES):
+        inside = here & (at + lane < length)
+        y = compute(tl.load(source + (at + lane) * stride, mask=inside, other=0)) * scale
+        y = affine(y, weight, None, at + lane, at + lane < length, weight_stride, 0)
+        tl.store(target + (at + lane) * out_stride, y.to(out.dtype.element_ty), mask=inside)
+    for turn in tl.range(0, whole, TILES * LANES, num_stages=WRITE_STAGES):
         place = whole - TILES * LANES - turn + column
         z = compute(tl.load(source + place * stride, mask=here, other=0)) * scale
         z = affine(z, weight, None, place, None, weight_stride, 0)
-        tl.store(target + place * out_stride, z.to(out.dtype.element_ty), mask=here)
+        tl.store(target + place * out_stride, z.to(out.dtype.element_ty), mask=here, eviction_policy="evict_first")
 
 
 @triton.jit

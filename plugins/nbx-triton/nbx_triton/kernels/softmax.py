@@ -5,7 +5,7 @@ unit's own error is 2 ulp: as much as the contract leaves. So an element takes 1
 full takes 22 and a quotient 30; the memory leaves time for about 28 of 16 bits.
 
 `short` normalises ``BLOCK_ROWS`` rows that fit a block, each read once. `long` goes through them twice, the second time
-from their end, so that what was read last is met in registers and in the cache. `measure` and `scale_pieces` give a row
+from their end, so that what was read last is met in the cache. `measure` and `scale_pieces` give a row
 to several programs, where rows are few: the first writes largest number and sum for each piece, the second merges those
 of the row as a tree and writes the piece. Block sizes follow from a row's length and strides alone: a row's bits do not
 depend on the number of rows. Deterministic.
@@ -107,26 +107,33 @@ def long(
     BLOCK_ROWS: tl.constexpr,
     TILES: tl.constexpr,
     LANES: tl.constexpr,
+    READ_STAGES: tl.constexpr,
+    WRITE_STAGES: tl.constexpr,
 ):
     """Write ``BLOCK_ROWS`` rows, ``TILES`` by ``LANES`` elements of each at a time."""
-    row, here, column, whole = tiles_of_rows(rows, length, WIDE, BLOCK_ROWS, TILES, LANES)
+    row, here, lane, column, whole = tiles_of_rows(rows, length, WIDE, BLOCK_ROWS, TILES, LANES)
     source = x + locate(row, row_shape, row_strides)[:, None, None]
     target = out + locate(row, row_shape, out_strides)[:, None, None]
     total = zeros(x.dtype.element_ty, BLOCK_ROWS, LANES)
     peak = total + float("-inf")
-    for at in range(0, whole, TILES * LANES):
+    for at in tl.range(0, whole, TILES * LANES, num_stages=READ_STAGES):
         a = compute(tl.load(source + (at + column) * stride, mask=here, other=float("-inf")))
         peak, total = take(a, peak, total)
-    inside = here & (whole + column < length)
-    a = compute(tl.load(source + (whole + column) * stride, mask=inside, other=float("-inf")))
-    peak, total = take(a, peak, total)
+    for at in range(whole, length, LANES):
+        inside = here & (at + lane < length)
+        rest = compute(tl.load(source + (at + lane) * stride, mask=inside, other=float("-inf")))
+        peak, total = take(rest, peak, total)
     peak, share = join(peak[:, None, :], total[:, None, :], 2)
-    y = power_of_e(a - peak) * share
-    tl.store(target + (whole + column) * out_stride, y.to(out.dtype.element_ty), mask=inside)
-    for turn in range(0, whole, TILES * LANES):
+    for at in range(whole, length, LANES):
+        inside = here & (at + lane < length)
+        rest = compute(tl.load(source + (at + lane) * stride, mask=inside, other=float("-inf")))
+        y = power_of_e(rest - peak) * share
+        tl.store(target + (at + lane) * out_stride, y.to(out.dtype.element_ty), mask=inside)
+    for turn in tl.range(0, whole, TILES * LANES, num_stages=WRITE_STAGES):
         place = whole - TILES * LANES - turn + column
-        z = power_of_e(compute(tl.load(source + place * stride, mask=here, other=float("-inf"))) - peak) * share
-        tl.store(target + place * out_stride, z.to(out.dtype.element_ty), mask=here)
+        a = compute(tl.load(source + place * stride, mask=here, other=float("-inf")))
+        z = power_of_e(a - peak) * share
+        tl.store(target + place * out_stride, z.to(out.dtype.element_ty), mask=here, eviction_policy="evict_first")
 
 
 @triton.jit
