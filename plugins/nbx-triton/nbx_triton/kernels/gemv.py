@@ -360,7 +360,7 @@ def _bind_columns(ctx: BindContext, o: _Operands) -> Launch:
     per_word = 64 // ctx.signature.outputs[0].dtype.bits
     words = _ACROSS // per_word
     parts = _COLUMN_WARPS * THREADS_PER_WARP * 2 // words
-    deep = min(_DEEP, triton.next_power_of_2(triton.cdiv(o.depth, parts)))
+    deep = min(_DEEP, int(triton.next_power_of_2(triton.cdiv(o.depth, parts))))
     return launch(
         ctx,
         columns,

@@ -36,7 +36,7 @@ SETTINGS = Space(parameters={"warps": (4, 8), "groups": (1, 2)})
 def two_nibbles(words, PLACE: tl.constexpr):
     """Return nibbles PLACE and PLACE + 4 side by side along a last axis, times 2^-24, 16 times that for odd places."""
     source = words if PLACE < 2 else words >> 8
-    bits = source & (0x000F000F << (4 * (PLACE % 2)))
+    bits = source & (0x000F000F * 16 ** (PLACE % 2))
     low = bits.to(tl.int16).to(tl.float16, bitcast=True)
     high = (bits >> 16).to(tl.int16).to(tl.float16, bitcast=True)
     return tl.join(low, high)
