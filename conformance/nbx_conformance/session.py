@@ -108,7 +108,7 @@ class Session:
         except UnknownName as error:
             owner = self.registry.catalog.owners[kernel]
             raise FileError(
-                f"kernel {kernel} has no code: {error}; correct it in {owner}, or go on without it: NBX_BLOCK={kernel}"
+                f"kernel {kernel} has no code: {error}; correct it, or go on without {owner}: NBX_BLOCK={owner}"
             ) from error
 
     @cached_property
