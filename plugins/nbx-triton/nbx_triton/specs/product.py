@@ -121,15 +121,15 @@ def _bulk(op: str, rows: str, matrices: str, **facts: Any) -> Kernel:
     )
 
 
-def _streamed(op: str, rows: str, when: tuple[str, ...], key: tuple[str, ...]) -> Iterable[Kernel]:
-    """Yield the kernels of up to 32 rows and of up to 128."""
+def _streamed(op: str, rows: str, least: int, when: tuple[str, ...], key: tuple[str, ...]) -> Iterable[Kernel]:
+    """Yield the kernels of ``least`` to 32 rows and of up to 128."""
     tiles, steps = "cdiv(max(N, 1), block_n)", "cdiv(max(K, 1), block_k)"
     wanted = f"min(programs // {tiles}, 16, cdiv({steps}, 4))"
     shares = f"cdiv({steps}, cdiv({steps}, max(({wanted} > 2) * {wanted}, 1)))"
     # Nothing where one program has all of the depth.
     partial = (f"({shares} > 1) * {shares}", rows, "N")
     for variant, some, settings in (
-        ("streamed", f"1 < {rows} and {rows} <= 32", (64, 128, 4, 128)),
+        ("streamed", f"{least} <= {rows} and {rows} <= 32", (64, 128, 4, 128)),
         ("streamed-128", f"32 < {rows} and {rows} <= 128", (128, 64, 6, 128)),
     ):
         yield kernel(
@@ -194,6 +194,9 @@ KERNELS = (
         when=(*_LINEAR, *_ENGINE, "prod(B) > 128", "x.strides[-2] > 0 and w.strides[-1] > 0 and w.strides[-2] > 0"),
         key=(*_LINEAR_KEY, "out.strides"),
     ),
-    *_streamed("matmul@1", "M", (*_MATMUL, "len(x1.shape) == 2 and len(x2.shape) == 2"), (*_MATMUL_KEY, "out.strides")),
-    *_streamed("linear@1", "prod(B)", _LINEAR, (*_LINEAR_KEY, "out.strides")),
+    # Fewer rows take less time without the matrix unit.
+    *_streamed(
+        "matmul@1", "M", 3, (*_MATMUL, "len(x1.shape) == 2 and len(x2.shape) == 2"), (*_MATMUL_KEY, "out.strides")
+    ),
+    *_streamed("linear@1", "prod(B)", 5, _LINEAR, (*_LINEAR_KEY, "out.strides")),
 )
