@@ -105,6 +105,7 @@ def add_group(
     row_stride,
     PACKED: tl.constexpr,
     MASKED: tl.constexpr,
+    UNEVEN: tl.constexpr,
     WORDS: tl.constexpr,
 ):
     """Return the sums of `ordered` with those of one group added, whose words begin in row ``first``.
@@ -116,9 +117,9 @@ def add_group(
     inside = here[None, :]
     if MASKED:
         inside = inside & known[:, None]
-    words = tl.load(w[None, :] + row[:, None] * row_stride, mask=inside, other=0)
-    step = tl.load(scale, mask=here, other=0).to(tl.float32)[None, :]
-    least = tl.load(zero_min, mask=here, other=0).to(tl.float32)[None, :]
+    words = fetch(w[None, :] + row[:, None] * row_stride, inside, MASKED or UNEVEN)
+    step = fetch(scale, here, UNEVEN).to(tl.float32)[None, :]
+    least = fetch(zero_min, here, UNEVEN).to(tl.float32)[None, :]
     numbers = factors(x, row, known, x_stride, PACKED, MASKED)
     for i in tl.static_range(8):
         weights = tl.fma(nibble(words, one, i), step, least)
@@ -145,6 +146,7 @@ def ordered(
     out_stride,
     PACKED: tl.constexpr,
     WHOLE: tl.constexpr,
+    UNEVEN: tl.constexpr,
     WIDE: tl.constexpr,
     STAGES: tl.constexpr,
     WORDS: tl.constexpr,
@@ -163,13 +165,41 @@ def ordered(
         group = number * 0 + block
         steps, least = scale + group * scale_strides[0], zero_min + group * min_strides[0]
         sums = add_group(
-            sums, x, w, steps, least, one, group * WORDS, rows, here, x_stride, w_strides[0], PACKED, False, WORDS
+            sums,
+            x,
+            w,
+            steps,
+            least,
+            one,
+            group * WORDS,
+            rows,
+            here,
+            x_stride,
+            w_strides[0],
+            PACKED,
+            False,
+            UNEVEN,
+            WORDS,
         )
     if not WHOLE:
         group = number * 0 + groups
         steps, least = scale + group * scale_strides[0], zero_min + group * min_strides[0]
         sums = add_group(
-            sums, x, w, steps, least, one, group * WORDS, rows, here, x_stride, w_strides[0], PACKED, True, WORDS
+            sums,
+            x,
+            w,
+            steps,
+            least,
+            one,
+            group * WORDS,
+            rows,
+            here,
+            x_stride,
+            w_strides[0],
+            PACKED,
+            True,
+            UNEVEN,
+            WORDS,
         )
     sums = halves(halves(halves(halves(sums))))
     total = tl.reshape(sums, (BLOCK_N,))
@@ -356,6 +386,7 @@ def bind_ordered(ctx: BindContext) -> Sequence[Launch]:
         constants={
             "PACKED": _side_by_side(x),
             "WHOLE": w.shape[0] % WORDS == 0,
+            "UNEVEN": out.size % block_n != 0,
             "WIDE": wide_gemv(ctx),
             "STAGES": ctx.settings["stages"],
             "WORDS": WORDS,

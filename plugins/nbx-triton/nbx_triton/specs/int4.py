@@ -38,7 +38,7 @@ KERNELS = (
         "ordered",
         "int4_gemv:bind_ordered",
         key=("x.dtype", "x.strides", *_PACKED_KEY),
-        defaults={"block_n": 32, "warps": 4, "stages": 4},
+        defaults={"block_n": 32, "warps": 4, "stages": 5},
         settings="nbx_triton.kernels.int4_gemv:ORDERED",
         doc="One program adds up some columns, group after group: the bits of dequantising first, in a stated order.",
     ),
