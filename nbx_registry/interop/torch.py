@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import compress, product
 from typing import TYPE_CHECKING, Any, cast
 
 from nbx_registry import dtypes
@@ -172,7 +172,7 @@ def _define(op: Op) -> None:
     known = _state.schemas.get(op.name)
     if known is not None:
         if known != schemas:
-            raise NbxError(f"torch knows {op.name} as {known[-1]}, and not as {schemas[-1]}; begin another process")
+            raise NbxError(f"torch knows {op.name} as {known[0]}, and not as {schemas[0]}; begin another process")
         return
     space, _, short = _torch_name(op).partition("::")
     library = _state.libraries.get(space)
@@ -196,12 +196,18 @@ def _define(op: Op) -> None:
 
 
 def _overloads(op: Op) -> Iterator[tuple[str, ...]]:
-    """Yield the sets of parameters for which Python scalars may stand, the largest first: torch takes the first fit."""
+    """Yield the sets of parameters for which Python scalars may stand, those of later parameters first.
+
+    torch takes the first that fits. Where a tensor stands in a scalar's place it prints the tensor into the error of the
+    one that does not, which reads it on the host; in this order it first finds a scalar in a tensor's place.
+    """
     names = [p.name for p in op.tensors if p.broadcast and p.letter and not (p.is_list or p.mutable)]
-    if len(names) > 1:
-        for count in range(len(names), 0, -1):
-            yield from (chosen for chosen in combinations(names, count) if _takes_scalars(op, chosen))
-    yield ()
+    if len(names) == 1:
+        names = []
+    for held in product((False, True), repeat=len(names)):
+        chosen = tuple(compress(names, held))
+        if not chosen or _takes_scalars(op, chosen):
+            yield chosen
 
 
 def _takes_scalars(op: Op, names: Sequence[str]) -> bool:

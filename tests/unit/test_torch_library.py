@@ -200,3 +200,19 @@ def test_an_op_that_torch_knows_otherwise_is_refused(found: Registered, monkeypa
     monkeypatch.setitem(state.schemas, "sqrt", ("sqrt(Tensor x, *, bool fast=False) -> Tensor",))
     with pytest.raises(nbx.NbxError, match=r"torch knows sqrt as .*fast.* and not as sqrt\(Tensor x\)"):
         register(None, ["sqrt"])
+
+
+def test_no_tensor_is_printed_to_find_the_overload(monkeypatch: pytest.MonkeyPatch) -> None:
+    # On a card that waits for the device, and ends a capture.
+    def printed(self: Any, **_: Any) -> str:
+        raise AssertionError("a tensor was printed")
+
+    found = register(ops=["add", "where", "clip"])
+    x, y = torch.full((9,), 2.0), torch.full((9,), 3.0)
+    kept = x > y
+    monkeypatch.setattr(torch.Tensor, "__repr__", printed)
+    for first, second in ((x, y), (2.0, y), (x, 3.0)):
+        assert torch.equal(found.add(first, second), torch.full((9,), 5.0))
+        assert torch.equal(found.where(kept, first, second), y)
+        assert torch.equal(found.clip(y, first, second), y)
+    assert torch.equal(found.clip(x, 3.0, 4.0), y)
