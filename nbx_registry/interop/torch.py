@@ -198,8 +198,8 @@ def _define(op: Op) -> None:
 def _overloads(op: Op) -> Iterator[tuple[str, ...]]:
     """Yield the sets of parameters for which Python scalars may stand, those of later parameters first.
 
-    torch takes the first that fits. A tensor in a scalar's place it prints into the error of the one that does not, which
-    reads it on the host; in this order it first finds a scalar in a tensor's place.
+    torch takes the first that fits. A tensor in a scalar's place it prints into the error of the one that does not,
+    which reads it on the host; in this order it first finds a scalar in a tensor's place.
     """
     names = [p.name for p in op.tensors if p.broadcast and p.letter and not (p.is_list or p.mutable)]
     if len(names) == 1:

@@ -15,7 +15,6 @@ import nbx_registry as nbx
     ("kernel", "tensors", "attributes"),
     [
         ("pow/dense", ["float16[1000001]", 1.7], {}),
-        ("pow/dense", ["float16[1000001]", 1.7], {}),
         ("pow/dense", ["bfloat16[1000001]", 1.7], {}),
         ("pow/strided", ["float64[63, 129]", "float64[129]"], {}),
         ("prod/rows", ["int8[63, 8192]"], {"axis": 1}),

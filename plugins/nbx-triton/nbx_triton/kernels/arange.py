@@ -1,4 +1,6 @@
-"""arange: each index times the step, in integers modulo 2^bits or in floating numbers. Deterministic.
+"""arange: each index times the step, in integers modulo 2^bits, in float32 where that is exact, else in float64.
+
+Deterministic.
 
 One program writes consecutive indices, several vectors of 16 bytes a thread. The floor is the output's bytes over the
 bandwidth.
@@ -8,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import triton
 import triton.language as tl
 
 from nbx_registry.contracts.creation import progression as bounds_of
 from nbx_registry.launch import BindContext, Launch, Scalar
 from nbx_triton.compiler import THREADS_PER_WARP, Options
+from nbx_triton.kernels.conversion import to_odd_float32
 from nbx_triton.kernels.strided import NARROW, program
 from nbx_triton.kernels.walk import VECTOR_BYTES
 from nbx_triton.launching import launch
@@ -49,9 +51,11 @@ def progression(
 
 @triton.jit
 def write(out, index, stride, start, step, inside):
-    """Write ``start + index step``."""
-    y = (start + index.to(start.dtype) * step).to(out.dtype.element_ty)
-    tl.store(out + index * stride, y, mask=inside)
+    """Write ``start + index step``, rounded once."""
+    y = start + index.to(start.dtype) * step
+    if y.dtype == tl.float64 and out.dtype.element_ty.primitive_bitwidth < 32:
+        y = to_odd_float32(y)
+    tl.store(out + index * stride, y.to(out.dtype.element_ty), mask=inside)
 
 
 def bind(ctx: BindContext) -> Sequence[Launch]:
@@ -62,9 +66,10 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
     attributes = ctx.signature.attributes
     start, _, by = bounds_of(attributes["start"], attributes["stop"], attributes["step"])
     if out.dtype.floating:
-        kind = "float64" if out.dtype.bits == 64 else "float32"
-        with np.errstate(over="ignore"):
-            numbers = [float(np.dtype(kind).type(value)) for value in (start, by)]
+        # Far from 0 neither an index nor what lies between two is a number of float32; of small integers all are.
+        exact = start == int(start) and by == int(by) and abs(start) + abs(by) * out.size <= 2**24
+        kind = "float32" if exact and out.dtype.bits < 64 else "float64"
+        numbers = [float(start), float(by)]
     else:
         bits = max(out.dtype.bits, 32)
         kind, numbers = f"uint{bits}", [int(value) % 2**bits for value in (start, by)]

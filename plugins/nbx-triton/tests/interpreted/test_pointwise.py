@@ -182,3 +182,9 @@ def test_arange(check: Callable, dtype: str) -> None:
 
 def test_arange_of_numbers_that_no_signed_dtype_holds(check: Callable) -> None:
     check("nbx-triton/arange/products", start=2**64 - 1, stop=2**64 - 128, step=-1, dtype="uint64")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_progression_that_begins_far_from_0_passes_it_exactly(check: Callable, dtype: str) -> None:
+    check("nbx-triton/arange/products", start=-1e9, stop=1e9, step=1000000.3, dtype=dtype)
+    check("nbx-triton/arange/products", start=-(2**31) + 1, stop=2**31, step=2**20 - 3, dtype=dtype)
