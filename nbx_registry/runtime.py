@@ -151,6 +151,10 @@ class Runtime(Protocol):
         """Return what is handed out, pooled and free now, and what was allocated so far."""
         ...
 
+    def trim(self, device: int) -> None:
+        """Give memory that is kept for reuse back to the device, for other processes; waits for the device."""
+        ...
+
     def copy_in(self, device: int, address: int, source: np.ndarray, stream: Stream | Any = None) -> None:
         """Copy a contiguous host array to ``address``; the source may be reused when this returns."""
         ...

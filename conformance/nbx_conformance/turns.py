@@ -10,7 +10,7 @@ import os
 import tempfile
 import time
 from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +26,9 @@ SHARES: Final = 16
 TIMES: Final = 2
 """How many times its operands and results a trial takes: those of a call lie beside those that are looked at."""
 
+DEALT: Final = 0.8
+"""Of a device's memory: the rest is for every process's code and for what smaller cases take."""
+
 _LOOK_S: Final = 0.1
 
 
@@ -36,15 +39,20 @@ def turn(site: Site, item: Item) -> Generator[None, None, None]:
     if item.case.size != "large" or live is None or site.reach != "here":
         yield
         return
-    total = live.detected.get("memory.bytes")
+    total, runtime = live.detected.get("memory.bytes"), site.target.runtime
     needed = SHARES
     if isinstance(total, int):
-        needed = min(max(math.ceil(TIMES * nbytes(site, item) * SHARES / total), 1), SHARES)
-    with shares(
-        Path(tempfile.gettempdir()) / f"nbx-conformance-{os.getuid() if os.name == 'posix' else 0}" / live.handle,
-        needed,
-    ):
-        yield
+        needed = min(max(math.ceil(TIMES * nbytes(site, item) * SHARES / (DEALT * total)), 1), SHARES)
+    user = os.getuid() if os.name == "posix" else 0
+    with shares(Path(tempfile.gettempdir()) / f"nbx-conformance-{user}" / live.handle, needed):
+        try:
+            yield
+        finally:
+            # What this process keeps for reuse is no memory for the next one's trial. A device that a trial left
+            # unusable says so where the next trial begins.
+            if runtime is not None:
+                with suppress(NbxError):
+                    runtime.trim(live.index)
 
 
 def nbytes(site: Site, item: Item) -> int:

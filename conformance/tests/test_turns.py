@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 import nbx_registry as nbx
 from nbx_conformance.runner import Item, case_table
 from nbx_conformance.trial import Site
-from nbx_conformance.turns import SHARES, nbytes, shares
+from nbx_conformance.turns import SHARES, nbytes, shares, turn
 
 
 def test_who_finds_too_few_shares_left_waits_for_others(tmp_path: Path) -> None:
@@ -61,3 +62,20 @@ def test_a_trial_takes_what_its_operands_and_results_take(op: str) -> None:
     for case in cases.of(op, "smoke"):
         found = nbytes(site, Item(kernel, case))
         assert (found == 0) == bool(case.refuses) or found >= sum(spec.nbytes for spec in case.specs())
+
+
+def test_what_a_large_trial_leaves_for_reuse_is_given_back() -> None:
+    simulation = pytest.importorskip("nbx_simulated.plugin", reason="the simulation lives beside the core's tests")
+    registry = nbx.load(plugins=(simulation,))
+    target = registry.target("sim:0")
+    assert target.runtime is not None
+    cases = case_table(registry)
+    site = Site(registry, cases, target, "here", "device")
+    kernel = registry.catalog.kernel("nbx-simulated/add/loopback")
+    for size, left in (("smoke", True), ("large", False)):
+        item = Item(kernel, replace(cases.of("add@1", "smoke")[0], size=size))
+        target.runtime.trim(0)
+        with turn(site, item):
+            target.runtime.allocate(0, 1 << 20)
+            target.runtime.synchronize(0)
+        assert (target.runtime.memory(0).pooled > 0) is left

@@ -198,6 +198,10 @@ class HostRuntime:
             allocated_bytes=self._allocated_bytes,
         )
 
+    def trim(self, device: int) -> None:
+        """Do nothing: no memory is kept."""
+        _only(device)
+
     def copy_in(self, device: int, address: int, source: np.ndarray, stream: Stream | None = None) -> None:
         """Copy a contiguous array to ``address``."""
         _only(device)

@@ -111,6 +111,8 @@ def test_memory_is_accounted_and_returns_to_the_pool(cuda, placed):
     assert after.live == before.live
     assert after.allocations == during.allocations
     assert after.pooled >= 1 << 20
+    cuda.trim(0)
+    assert cuda.memory(0).pooled < after.pooled
 
 
 def test_out_of_memory_says_its_figures_and_the_caller_goes_on(cuda, placed):

@@ -233,6 +233,9 @@ class InterpreterRuntime:
             live=self.live, pooled=0, free=None, allocations=self._allocations, allocated_bytes=self._allocated
         )
 
+    def trim(self, device: int) -> None:
+        """Do nothing: no memory is kept."""
+
     def copy_in(self, device: int, address: int, source: np.ndarray, stream: HostStream | None = None) -> None:  # noqa: ARG002
         """Copy a contiguous array to ``address``."""
         _at(address, source.nbytes)[:] = np.frombuffer(np.ascontiguousarray(source).tobytes(), np.uint8)

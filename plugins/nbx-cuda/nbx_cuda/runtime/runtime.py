@@ -74,6 +74,10 @@ class CudaRuntime:
         """Return what is handed out, pooled and free, in bytes."""
         return self._device(device).pool.info()
 
+    def trim(self, device: int) -> None:
+        """Wait for the device and give it back what the pool keeps."""
+        self._device(device).pool.trim()
+
     def copy_in(self, device: int, address: int, source: np.ndarray, stream: CudaStream | int | None = None) -> None:
         """Copy a contiguous host array to ``address``, in stream order; done when this returns."""
         self._copy_host("cuMemcpyHtoDAsync", "to", device, (address, _host_address(source)), source.nbytes, stream)

@@ -93,6 +93,11 @@ class Memory:
             self._next = -(-(block.address + nbytes + GAP) // ALIGNMENT) * ALIGNMENT
             return block.address
 
+    def trim(self) -> None:
+        """Keep nothing for reuse."""
+        with self._lock:
+            self.pooled = 0
+
     def free(self, address: int) -> None:
         """Free an allocation, now. Raises `MemoryFault` for anything else, and the second time."""
         with self._lock:

@@ -164,6 +164,11 @@ class SimulatedRuntime:
             allocated_bytes=memory.allocated_bytes,
         )
 
+    def trim(self, device: int) -> None:
+        """Wait for the device and give it back what is kept for reuse."""
+        self.synchronize(device)
+        self._device(device).memory.trim()
+
     def copy_in(
         self, device: int, address: int, source: np.ndarray, stream: SimulatedStream | int | None = None
     ) -> None:

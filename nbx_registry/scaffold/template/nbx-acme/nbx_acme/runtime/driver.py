@@ -110,6 +110,10 @@ class Driver:
             allocated_bytes=self._allocated_bytes,
         )
 
+    def trim(self, device: int) -> None:
+        """Give memory that is kept for reuse back to the device. Here none is kept."""
+        _only(device)
+
     def copy_in(self, device: int, address: int, source: Array, stream: Stream | Any = None) -> None:
         """Copy a contiguous host array to ``address``; the source may be reused when this returns."""
         _only(device)
