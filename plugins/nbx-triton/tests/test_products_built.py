@@ -31,8 +31,13 @@ BULK = [
     ("matmul/bulk", ["float16[1000, 1024]", "float16[1024, 1000]"], {}),
     ("matmul/bulk", ["bfloat16[3, 1000, 1024]", "bfloat16[3, 1024, 1000];strides=[1024000, 1, 1024]"], {}),
     ("linear/bulk", ["float16[32, 128, 384]", "float16[1536, 384]", "float16[1536]"], {"activation": "gelu"}),
-    ("linear/bulk", ["float16[40000, 65536]", "float16[1537, 65536]", "float16[1537]"], {"activation": "gelu_tanh"}),
 ]
+RAGGED = (
+    "linear/bulk",
+    ["float16[40000, 65536]", "float16[1537, 65536]", "float16[1537]"],
+    {"activation": "gelu_tanh"},
+)
+"""Not for sm_100, whose tiles leave the shared memory too small for rows of no whole pieces."""
 
 
 def assembly(image: bytes, folder: Path) -> str:
@@ -50,8 +55,11 @@ def test_the_sums_stay_in_registers(bind: Callable[..., Any], case: Any, device:
         assert launch.function.spills == 0
 
 
-@pytest.mark.parametrize("device", ["nvidia/h200-sxm", "nvidia/b200"])
-@pytest.mark.parametrize("case", BULK, ids=lambda case: case[0])
+@pytest.mark.parametrize(
+    ("case", "device"),
+    [*((case, device) for case in BULK for device in ("nvidia/h200-sxm", "nvidia/b200")), (RAGGED, "nvidia/h200-sxm")],
+    ids=lambda part: part if isinstance(part, str) else part[0],
+)
 def test_the_sums_of_what_the_engine_brings_stay_in_registers(bind: Callable[..., Any], case: Any, device: str) -> None:
     kernel, tensors, attributes = case
     (launch,) = bind(f"nbx-triton/{kernel}", tensors, device, **attributes).launches
@@ -59,7 +67,7 @@ def test_the_sums_of_what_the_engine_brings_stay_in_registers(bind: Callable[...
     assert launch.args[-2] == "descriptions"
 
 
-@pytest.mark.parametrize("case", [*CASES, *BULK], ids=lambda case: case[0])
+@pytest.mark.parametrize("case", [*CASES, *BULK, RAGGED], ids=lambda case: case[0])
 def test_products_on_sm_90_do_not_wait_for_one_another(bind: Callable[..., Any], tmp_path: Path, case: Any) -> None:
     kernel, tensors, attributes = case
     text = assembly(
