@@ -39,6 +39,10 @@ _SOFTMAX_ROWS = (
 )
 
 
+_WARPS = "device.warp.width == 32"
+"""A program has 32 warps then, which rows that no block holds take."""
+
+
 def _found(names: tuple[str, ...], rows: str, pieces: str) -> tuple[Workspace, ...]:
     """Return memory for what a first launch finds of each piece of each row, which a second launch merges."""
     return tuple(Workspace(name=name, dtype="float32", shape=(rows, pieces), lifetime=(0, 1)) for name in names)
@@ -49,7 +53,7 @@ KERNELS = (
         "softmax@1",
         "rows",
         "softmax:bind",
-        when=(f"x.dtype in {FLOATS}",),
+        when=(f"x.dtype in {FLOATS}", f"L <= 4096 or (L <= 16384 and bits(x.dtype) <= 32) or {_WARPS}"),
         key=_SOFTMAX_KEY,
         batch_invariant=True,
         overlap="same",
@@ -72,7 +76,7 @@ KERNELS = (
         "rms_norm@1",
         "rows",
         "rms_norm:bind",
-        when=(f"x.dtype in {FLOATS}",),
+        when=(f"x.dtype in {FLOATS}", f"D <= 4096 or (D <= 16384 and bits(x.dtype) <= 32) or {_WARPS}"),
         key=_RMS_KEY,
         batch_invariant=True,
         overlap="same",
@@ -95,7 +99,10 @@ KERNELS = (
         "layer_norm@1",
         "rows",
         "layer_norm:bind",
-        when=(f"x.dtype in {FLOATS}",),
+        when=(
+            f"x.dtype in {FLOATS}",
+            f"x.shape[-1] <= 4096 or (x.shape[-1] <= 16384 and bits(x.dtype) <= 32) or {_WARPS}",
+        ),
         key=_LAYER_NORM_KEY,
         batch_invariant=True,
         overlap="same",
