@@ -39,8 +39,9 @@ _SOFTMAX_ROWS = (
 )
 
 
-_WARPS = "device.warp.width == 32"
-"""A program has 32 warps then, which rows that no block holds take."""
+def _held(length: str) -> str:
+    """Return that a block holds rows of a length, or that a program may have the 32 warps that longer rows take."""
+    return f"{length} <= 4096 or ({length} <= 16384 and bits(x.dtype) <= 32) or device.warp.width == 32"
 
 
 def _found(names: tuple[str, ...], rows: str, pieces: str) -> tuple[Workspace, ...]:
@@ -53,7 +54,7 @@ KERNELS = (
         "softmax@1",
         "rows",
         "softmax:bind",
-        when=(f"x.dtype in {FLOATS}", f"L <= 4096 or (L <= 16384 and bits(x.dtype) <= 32) or {_WARPS}"),
+        when=(f"x.dtype in {FLOATS}", _held("L")),
         key=_SOFTMAX_KEY,
         batch_invariant=True,
         overlap="same",
@@ -76,7 +77,7 @@ KERNELS = (
         "rms_norm@1",
         "rows",
         "rms_norm:bind",
-        when=(f"x.dtype in {FLOATS}", f"D <= 4096 or (D <= 16384 and bits(x.dtype) <= 32) or {_WARPS}"),
+        when=(f"x.dtype in {FLOATS}", _held("D")),
         key=_RMS_KEY,
         batch_invariant=True,
         overlap="same",
@@ -101,7 +102,7 @@ KERNELS = (
         "layer_norm:bind",
         when=(
             f"x.dtype in {FLOATS}",
-            f"x.shape[-1] <= 4096 or (x.shape[-1] <= 16384 and bits(x.dtype) <= 32) or {_WARPS}",
+            _held("x.shape[-1]"),
         ),
         key=_LAYER_NORM_KEY,
         batch_invariant=True,
