@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -118,6 +120,27 @@ def cuda(pytestconfig: pytest.Config) -> CudaRuntime:
     runtime = create()
     assert len(runtime.devices()) >= max(wanted, 1), runtime.why_absent() or runtime.devices()
     return runtime
+
+
+def _neighbour(name: str, config: pytest.Config) -> Any:
+    """Return another library of the card; where cards must be, so must it."""
+    return importlib.import_module(name) if config.getoption("--cards", default=0) else pytest.importorskip(name)
+
+
+@pytest.fixture
+def torch(cuda: CudaRuntime, pytestconfig: pytest.Config) -> Any:
+    del cuda
+    found = _neighbour("torch", pytestconfig)
+    if not found.cuda.is_available():
+        assert not pytestconfig.getoption("--cards", default=0), "this torch sees no card"
+        pytest.skip("this torch sees no card")
+    return found
+
+
+@pytest.fixture
+def cupy(cuda: CudaRuntime, pytestconfig: pytest.Config) -> Any:
+    del cuda
+    return _neighbour("cupy", pytestconfig)
 
 
 @pytest.fixture

@@ -395,10 +395,7 @@ def test_devices_do_not_mix(cuda, kernels, second_device):
 
 
 @pytest.mark.filterwarnings("default")  # torch's own, at import
-def test_torch_shares_the_context_and_its_streams(cuda, kernels):
-    torch = pytest.importorskip("torch")
-    if not torch.cuda.is_available():
-        pytest.skip("this torch has no CUDA")
+def test_torch_shares_the_context_and_its_streams(cuda, kernels, torch):
     x = torch.randn(COUNT, device="cuda:0")
     y = torch.empty_like(x)
     program = adder(cuda, kernels)

@@ -105,8 +105,7 @@ def test_the_faulty_kernel_is_found_on_the_card(reg: nbx.Registry) -> None:
     assert (found.outcome, found.kernel, found.call) == ("found", "ptx/add/wrong", 2)
 
 
-def test_the_current_stream_of_cupy_is_followed(reg: nbx.Registry, cuda: Any) -> None:
-    cupy = pytest.importorskip("cupy")
+def test_the_current_stream_of_cupy_is_followed(reg: nbx.Registry, cuda: Any, cupy: Any) -> None:
     x = cupy.asarray(X)
     reg.call("add", x, 1.0, kernel="ptx/add/right")
     cupy.cuda.runtime.deviceSynchronize()
@@ -123,10 +122,7 @@ def test_the_current_stream_of_cupy_is_followed(reg: nbx.Registry, cuda: Any) ->
         cupy.testing.assert_array_equal(z, x + 1 + 1)
 
 
-def test_the_current_stream_of_torch_is_followed(reg: nbx.Registry, cuda: Any) -> None:
-    torch = pytest.importorskip("torch")
-    if not torch.cuda.is_available():
-        pytest.skip("torch sees no card")
+def test_the_current_stream_of_torch_is_followed(reg: nbx.Registry, cuda: Any, torch: Any) -> None:
     x = torch.from_numpy(X).cuda()
     reg.call("add", x, 1.0, kernel="ptx/add/right")
     torch.cuda.synchronize()

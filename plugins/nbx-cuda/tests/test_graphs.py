@@ -59,14 +59,6 @@ def reg(cuda: Any, kernels: Any) -> Iterator[nbx.Registry]:
     set_default(before)
 
 
-@pytest.fixture
-def torch() -> Any:
-    found = pytest.importorskip("torch")
-    if not found.cuda.is_available():
-        pytest.skip("torch sees no card")
-    return found
-
-
 def add(reg: nbx.Registry, x: Any, value: float, kernel: str = "plain", **options: Any) -> Any:
     return reg.call("add", x, value, kernel=f"ptx/add/{kernel}", **options)
 

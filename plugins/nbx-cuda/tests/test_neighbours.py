@@ -128,12 +128,9 @@ SCRIPT = """
 
 
 @pytest.mark.filterwarnings("default")  # torch's own, at import
-def test_torch_and_tritons_jit_share_the_process(cuda: Any, tmp_path: Path) -> None:
-    del cuda
-    torch = pytest.importorskip("torch")
+def test_torch_and_tritons_jit_share_the_process(torch: Any, tmp_path: Path) -> None:
+    del torch
     pytest.importorskip("triton")
-    if not torch.cuda.is_available():
-        pytest.skip("this torch has no CUDA")
     # From a file, since Triton reads the source of its functions, and in a process of its own, where it comes first.
     path = tmp_path / "script.py"
     path.write_text(textwrap.dedent(SCRIPT))
