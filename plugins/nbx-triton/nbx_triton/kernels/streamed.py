@@ -26,7 +26,6 @@ from nbx_triton.kernels.products import activate, advance, common_unit, fitting_
 from nbx_triton.kernels.strided import NARROW, program
 from nbx_triton.launching import Argument, launch, waits_by_itself
 
-MOST_ROWS = 128
 MOST_SHARES = 16
 _LEAST_STEPS = 4
 """Of a program: the pipeline is to fill."""
