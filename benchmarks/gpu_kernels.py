@@ -1,6 +1,6 @@
 """Kernels of a CUDA card beside their peers and beside a copy of the same bytes, cold: ``docs/performance.md``.
 
-    python benchmarks/gpu_kernels.py [--only TEXT] [--json FILE] [--markdown FILE] [--check]
+    python benchmarks/gpu_kernels.py [--only TEXT ...] [--json FILE] [--markdown FILE] [--check]
 
 Needs torch with CUDA; other peers are timed where they are installed. A row's limit is a share of the bandwidth of a
 device copy of the op's least bytes, a multiple of the fastest peer's speed, or a time; ``--check`` exits 1 where one is
@@ -133,7 +133,7 @@ def table(rows: list[Row]) -> str:
 def main() -> int:
     """Time what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--only", default="", help="cases whose label contains this")
+    parser.add_argument("--only", nargs="+", default=[""], help="cases whose label contains one of these")
     parser.add_argument("--json", type=Path, help="every figure")
     parser.add_argument("--markdown", type=Path, help="the table")
     parser.add_argument("--require", default="any", help="level of evidence that kernels must have")
@@ -145,7 +145,7 @@ def main() -> int:
     rows: list[Row] = []
     failed: dict[str, str] = {}
     for label, make in CASES.items():
-        if options.only not in label:
+        if not any(text in label for text in options.only):
             continue
         try:
             rows.append(run(registry, timer, label, make()))

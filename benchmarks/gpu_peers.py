@@ -141,7 +141,7 @@ def gemlite_gemv(x: torch.Tensor, weight: torch.Tensor) -> dict[str, Way]:
     helper = module("gemlite.helper")
     if lite is None or helper is None:
         return {}
-    lite.set_autotune("max")
+    lite.set_autotune("fast")
     groups = weight.float().reshape(weight.shape[0], -1, 128)
     low, high = groups.amin(-1, keepdim=True), groups.amax(-1, keepdim=True)
     scale = ((high - low) / 15).clamp_min(1e-8)
