@@ -16,7 +16,7 @@ from nbx_registry.dtypes import DType
 from nbx_registry.errors import NbxError
 from nbx_registry.launch import NULL, Artifact, BindContext, Launch, Scalar, ScalarOf
 from nbx_triton.compiler import THREADS_PER_WARP, TYPES, Options, Path, Source, Type
-from nbx_triton.portable import TRITON
+from nbx_triton.triton_compiler import TRITON
 
 MAX_PROGRAMS = 2**31 - 1
 """Programs along the first axis of a grid; the only axis used here."""

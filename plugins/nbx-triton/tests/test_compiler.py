@@ -13,7 +13,7 @@ import triton.language as tl
 
 from nbx_triton import pipeline, targets
 from nbx_triton.compiler import Options, Source
-from nbx_triton.portable import Triton
+from nbx_triton.triton_compiler import Triton
 
 OPTIONS = Options(num_warps=2, num_stages=1, enable_fp_fusion=False)
 

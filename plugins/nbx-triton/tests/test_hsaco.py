@@ -70,7 +70,7 @@ def test_metadata_of_another_kind_is_refused() -> None:
 def test_no_artifact_is_made_of_code_that_is_not_whole(
     monkeypatch: pytest.MonkeyPatch, image: bytes, source: Callable[..., Source], options: Options
 ) -> None:
-    from nbx_triton.portable import Triton
+    from nbx_triton.triton_compiler import Triton
 
     made = pipeline.run(source(), targets.of("gfx942"), options)
     monkeypatch.setattr(pipeline, "run", lambda *_: pipeline.Made(image[:-1], made.metadata))

@@ -16,7 +16,7 @@ import triton
 from nbx_registry.launch import Artifact
 from nbx_triton import pipeline, targets
 from nbx_triton.compiler import Options, Source
-from nbx_triton.portable import Triton
+from nbx_triton.triton_compiler import Triton
 from nbx_triton.store import Store
 
 KEY = ("source", "sm_90")
