@@ -1,4 +1,4 @@
-"""The `Compiler` protocol; `nbx_triton.triton_compiler` has Triton's implementation, which needs neither torch nor a GPU.
+"""The `Compiler` protocol; `nbx_triton.triton_compiler` has Triton's implementation: without torch, without a GPU.
 
 What a compiler is
 ------------------

@@ -16,8 +16,8 @@ import triton
 from nbx_registry.launch import Artifact
 from nbx_triton import pipeline, targets
 from nbx_triton.compiler import Options, Source
-from nbx_triton.triton_compiler import Triton
 from nbx_triton.store import Store
+from nbx_triton.triton_compiler import Triton
 
 KEY = ("source", "sm_90")
 MADE = Artifact(

@@ -20,8 +20,8 @@ import nbx_registry as nbx
 from nbx_registry.errors import NbxError
 from nbx_triton import targets
 from nbx_triton.compiler import Options, Source
-from nbx_triton.triton_compiler import Triton
 from nbx_triton.store import Store
+from nbx_triton.triton_compiler import Triton
 
 AMD = ("amd/mi250x", "amd/mi300x")
 
