@@ -12,12 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nbx_registry.errors import NbxError
-
-_MACHINE_CUDA = 190
-_NOBITS = 8
-_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
-_SECTION = struct.Struct("<IIQQQQIIQQ")
-_SEGMENT = struct.Struct("<IIQQQQQQ")
+from nbx_triton import elf
 
 # Attributes are (format, code, 16 bits); format 4 says that the 16 bits are the length of what follows.
 _SIZED = 4
@@ -30,6 +25,9 @@ class CubinError(NbxError):
     """A CUDA binary that is cut short, is none, or lacks the kernel asked for."""
 
     code = "CUBIN"
+
+
+_FORM = elf.Form("cubin", 190, "CUDA", CubinError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +44,7 @@ class CubinFacts:
 
 def read(image: bytes, entry: str) -> CubinFacts:
     """Return what ``image`` says about kernel ``entry``. Raises `CubinError` if it is not whole or lacks the kernel."""
-    sections = _sections(image)
+    sections = {section.name: section.content for section in elf.sections(image, _FORM)}
     if f".text.{entry}" not in sections:
         kernels = [name.removeprefix(".text.") for name in sections if name.startswith(".text.")]
         raise CubinError(f"the cubin has no kernel {entry!r}; it has {', '.join(kernels) or 'none'}")
@@ -64,47 +62,12 @@ def read(image: bytes, entry: str) -> CubinFacts:
     return CubinFacts(facts[_REGISTERS], facts[_FRAME_SIZE], parameters)
 
 
-def _sections(image: bytes) -> dict[str, bytes]:
-    """Return the sections by name, after checking that every table, segment and section lies inside the file."""
-    if len(image) < _HEADER.size:
-        raise CubinError(f"a cubin of {len(image)} bytes is shorter than an ELF header")
-    ident, _, machine, _, _, segments_at, sections_at, _, _, segment_size, segments, section_size, count, names_at = (
-        _HEADER.unpack_from(image)
-    )
-    if ident[:6] != b"\x7fELF\x02\x01" or machine != _MACHINE_CUDA:
-        raise CubinError("not a cubin: no 64-bit little-endian ELF file for CUDA")
-    if count == 0 or names_at >= count or section_size != _SECTION.size or (segments and segment_size != _SEGMENT.size):
-        raise CubinError("the cubin's ELF header is malformed")
-    _inside(image, "section table", sections_at, count * section_size)
-    _inside(image, "segment table", segments_at, segments * segment_size)
-    for i in range(segments):
-        kind, _, offset, _, _, size, _, _ = _SEGMENT.unpack_from(image, segments_at + i * segment_size)
-        if kind:
-            _inside(image, f"segment {i}", offset, size)
-    table = [_SECTION.unpack_from(image, sections_at + i * section_size) for i in range(count)]
-    for i, (_, kind, _, _, offset, size, *_) in enumerate(table):
-        if kind not in (0, _NOBITS):
-            _inside(image, f"section {i}", offset, size)
-    names = image[table[names_at][4] : table[names_at][4] + table[names_at][5]]
-    found: dict[str, bytes] = {}
-    for name, kind, _, _, offset, size, *_ in table:
-        text = names[name : names.find(b"\0", name)].decode("ascii", "replace")
-        found[text] = b"" if kind == _NOBITS else image[offset : offset + size]
-    return found
-
-
-def _inside(image: bytes, what: str, offset: int, size: int) -> None:
-    if offset + size > len(image):
-        raise CubinError(f"the cubin is cut short: its {what} ends at byte {offset + size} of {len(image)}")
-
-
 def _symbol(sections: dict[str, bytes], entry: str) -> int:
     """Return the index of ``entry`` in the symbol table."""
     table, names = sections.get(".symtab", b""), sections.get(".strtab", b"")
-    wanted = entry.encode()
     for i in range(len(table) // 24):
         (name,) = struct.unpack_from("<I", table, i * 24)
-        if names[name : names.find(b"\0", name)] == wanted:
+        if elf.text(names, name) == entry:
             return i
     raise CubinError(f"the cubin's symbol table lacks kernel {entry!r}")
 

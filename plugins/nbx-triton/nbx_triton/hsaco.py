@@ -12,14 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from nbx_registry.errors import NbxError
+from nbx_triton import elf
 
-_MACHINE_AMDGPU = 224
-_NOBITS = 8
 _NOTE = 7
 _METADATA = 32
-_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
-_SECTION = struct.Struct("<IIQQQQIIQQ")
-_SEGMENT = struct.Struct("<IIQQQQQQ")
 _NOTE_HEAD = struct.Struct("<III")
 
 
@@ -27,6 +23,9 @@ class HsacoError(NbxError):
     """An AMD code object that is cut short, is none, or lacks the kernel asked for."""
 
     code = "HSACO"
+
+
+_FORM = elf.Form("code object", 224, "AMDGPU", HsacoError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +87,7 @@ def _metadata(image: bytes) -> dict[str, Any]:
 
 def _notes(image: bytes) -> Iterator[tuple[bytes, int, bytes]]:
     """Yield owner, type and payload of each note."""
-    for kind, section in _sections(image):
+    for _, kind, section in elf.sections(image, _FORM):
         if kind != _NOTE:
             continue
         at = 0
@@ -100,36 +99,6 @@ def _notes(image: bytes) -> Iterator[tuple[bytes, int, bytes]]:
             if payload_at + size > len(section):
                 raise HsacoError("a note of the code object is cut short")
             yield section[owner_at : owner_at + owner_size].rstrip(b"\0"), note, section[payload_at : payload_at + size]
-
-
-def _sections(image: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield type and content of each section, after checking that every table, segment and section lies inside."""
-    if len(image) < _HEADER.size:
-        raise HsacoError(f"a code object of {len(image)} bytes is shorter than an ELF header")
-    ident, _, machine, _, _, segments_at, sections_at, _, _, segment_size, segments, section_size, count, _ = (
-        _HEADER.unpack_from(image)
-    )
-    if ident[:6] != b"\x7fELF\x02\x01" or machine != _MACHINE_AMDGPU:
-        raise HsacoError("not a code object: no 64-bit little-endian ELF file for AMDGPU")
-    if count == 0 or section_size != _SECTION.size or (segments and segment_size != _SEGMENT.size):
-        raise HsacoError("the code object's ELF header is malformed")
-    _inside(image, "section table", sections_at, count * section_size)
-    _inside(image, "segment table", segments_at, segments * segment_size)
-    for i in range(segments):
-        kind, _, offset, _, _, size, _, _ = _SEGMENT.unpack_from(image, segments_at + i * segment_size)
-        if kind:
-            _inside(image, f"segment {i}", offset, size)
-    table = [_SECTION.unpack_from(image, sections_at + i * section_size) for i in range(count)]
-    for i, (_, kind, _, _, offset, size, *_) in enumerate(table):
-        if kind not in (0, _NOBITS):
-            _inside(image, f"section {i}", offset, size)
-    for _, kind, _, _, offset, size, *_ in table:
-        yield kind, b"" if kind == _NOBITS else image[offset : offset + size]
-
-
-def _inside(image: bytes, what: str, offset: int, size: int) -> None:
-    if offset + size > len(image):
-        raise HsacoError(f"the code object is cut short: its {what} ends at byte {offset + size} of {len(image)}")
 
 
 _NUMBERS = {0xCC: ">B", 0xCD: ">H", 0xCE: ">I", 0xCF: ">Q", 0xD0: ">b", 0xD1: ">h", 0xD2: ">i", 0xD3: ">q"}

@@ -131,7 +131,7 @@ def _installed() -> tuple[str, ...]:
 def _own() -> str:
     """Return a digest of the code here that decides how Triton is asked and what is said of its answer."""
     hasher = hashlib.sha256()
-    for name in ("compiler", "targets", "pipeline", "triton_compiler", "cubin", "hsaco"):
+    for name in ("compiler", "targets", "pipeline", "triton_compiler", "elf", "cubin", "hsaco"):
         hasher.update(Path(__file__).with_name(f"{name}.py").read_bytes())
     return hasher.hexdigest()
 

@@ -13,14 +13,15 @@ import hashlib
 import json
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 
 from nbx_registry import jsonfile
 from nbx_registry.errors import FileError
 from nbx_registry.launch import Artifact
 
-_FORMAT = "nbx artifact 1"
+_FORMAT = ("nbx artifact 1", *(field.name for field in fields(Artifact)))
+"""What a file holds: a version of the core whose artifacts say something else keeps files of its own."""
 
 _UNKEPT: set[Path] = set()
 """Folders of which it was told that nothing can be kept there."""
@@ -40,7 +41,7 @@ class Store:
 
     def path(self, key: Sequence[str]) -> Path:
         """Return the file of a key: texts that together decide what is compiled."""
-        name = hashlib.sha256(json.dumps([_FORMAT, *key]).encode()).hexdigest()
+        name = hashlib.sha256(json.dumps([*_FORMAT, *key]).encode()).hexdigest()
         return self.folder / name[:2] / name
 
     def get(self, key: Sequence[str]) -> Artifact | None:

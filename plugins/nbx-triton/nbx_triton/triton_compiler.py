@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from dataclasses import replace
 
 import triton
 from triton import knobs
@@ -31,7 +32,7 @@ class Triton:
 
     def __init__(self, keep: int = 2048, store: Store | None = None) -> None:
         self._keep = keep
-        self._kept: OrderedDict[tuple[Source, str, Options, tuple[type, ...]], Artifact] = OrderedDict()
+        self._kept: OrderedDict[tuple[Source, str, Options, str], Artifact] = OrderedDict()
         self._lock = threading.Lock()
         self._store = store
 
@@ -46,8 +47,9 @@ class Triton:
         Raises `NbxError` for a target of neither vendor and for code that wants scratch memory from its launcher;
         whatever Triton raises for a source that does not compile.
         """
-        # 1, 1.0 and True are equal as dictionary keys but not as constants; their types tell them apart.
-        key = (source, target, options, tuple(type(value) for _, value in source.constants))
+        # 1, 1.0 and True are equal as dictionary keys but not as constants, nor are 0.0 and -0.0; NaN is, and equals
+        # nothing. Their texts tell which is which.
+        key = (replace(source, constants=()), target, options, repr(source.constants))
         with self._lock:
             found = self._kept.get(key)
             if found is None:

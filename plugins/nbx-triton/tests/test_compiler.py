@@ -72,6 +72,24 @@ def test_everything_stated_tells_requests_apart() -> None:
     assert all(other.image != plain.image for other in others)
 
 
+@pytest.mark.parametrize(
+    ("factors", "compilations"),
+    [((1, 1.0, True), 3), ((0.0, -0.0), 2), ((float("nan"), float("nan")), 1)],
+    ids=["types", "signs-of-zero", "nan"],
+)
+def test_constants_are_told_apart_as_the_code_is(
+    monkeypatch: pytest.MonkeyPatch, factors: tuple[float, ...], compilations: int
+) -> None:
+    ran: list[Any] = []
+    run = pipeline.run
+    monkeypatch.setattr(pipeline, "run", lambda *asked: ran.append(asked) or run(*asked))
+    compiler = Triton()
+    fixed = (("x", "*fp32"), ("out", "*fp32"), ("factor", "constexpr"), ("count", "i32"), ("BLOCK", "constexpr"))
+    for factor in factors:
+        compiler.compile(source(signature=fixed, constants=(((2,), factor), ((4,), 256))), "sm_90", OPTIONS)
+    assert len(ran) == compilations
+
+
 def test_contraction_is_what_was_asked_for(sass: Callable[[bytes], str]) -> None:
     for fused in (True, False):
         made = Triton().compile(source(), "sm_90", replace(OPTIONS, enable_fp_fusion=fused))

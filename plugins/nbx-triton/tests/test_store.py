@@ -15,6 +15,7 @@ import triton
 
 from nbx_registry.launch import Artifact
 from nbx_triton import pipeline, targets
+from nbx_triton import store as store_module
 from nbx_triton.compiler import Options, Source
 from nbx_triton.store import Store
 from nbx_triton.triton_compiler import Triton
@@ -57,6 +58,15 @@ def test_what_was_put_is_got(store: Store) -> None:
     store.put(KEY, MADE)
     assert store.get(KEY) == MADE
     assert store.get((*KEY, "")) is None
+
+
+def test_artifacts_that_say_something_else_have_files_of_their_own(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = store.path(KEY)
+    monkeypatch.setattr(store_module, "_FORMAT", (*store_module._FORMAT, "another_field"))
+    assert store.path(KEY) != before
+    assert {"image", "entry", "parameters"} < set(store_module._FORMAT)
 
 
 @pytest.mark.parametrize("keep", [0, 30, 64, 65, 200, -1])
