@@ -19,6 +19,7 @@ import itertools
 import json
 import os
 import platform
+import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -38,12 +39,15 @@ from triton.runtime.interpreter import (
     interpreter_builder,
 )
 
-from nbx_registry.errors import NbxError
+from nbx_registry.errors import NbxError, OutOfMemory
 from nbx_registry.launch import Artifact, Launch, Scalar, ScalarOf
 from nbx_registry.runtime import LiveDevice, MemoryInfo, Slot
 
 NAME = "triton-interpreter"
 _ALIGN = 256
+
+_one_at_a_time = threading.Lock()
+"""Held while a launch runs: which program it is at, Triton's interpreter keeps for the whole process."""
 
 
 def runtime() -> InterpreterRuntime:
@@ -59,16 +63,18 @@ def runtime() -> InterpreterRuntime:
 class HostBuffer:
     """Host memory, 256-byte aligned."""
 
-    def __init__(self, nbytes: int, device: int, owner: InterpreterRuntime) -> None:
-        self._memory = np.empty(nbytes + _ALIGN, np.uint8)
-        self._owner = owner
-        base = self._memory.ctypes.data
+    def __init__(self, memory: np.ndarray, device: int, live: dict[int, int]) -> None:
+        self._memory = memory
+        self._live = live
+        base = memory.ctypes.data
         self.address = base + -base % _ALIGN
-        self.nbytes = nbytes
+        self.nbytes = memory.nbytes - _ALIGN
         self.device = device
+        live[self.address] = self.nbytes
 
     def __del__(self) -> None:
-        self._owner.live -= self.nbytes
+        # Takes no lock: the garbage collector may call this anywhere.
+        self._live.pop(self.address, None)
 
 
 class HostStream:
@@ -140,10 +146,10 @@ class InterpretedKernel:
         """Execute every program of ``grid``, first axis slowest, with the arguments that are no constants."""
         passed = iter(values)
         arguments = {name: self._argument(kind, (i,), passed) for i, (name, kind) in enumerate(self._signature)}
-        interpreter_builder.set_grid_dim(*grid)
         # Lanes that are masked off compute on whatever they hold, and NaN is a value like another.
-        with np.errstate(all="ignore"), warnings.catch_warnings():
+        with _one_at_a_time, np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
+            interpreter_builder.set_grid_dim(*grid)
             for index in itertools.product(*map(range, grid)):
                 interpreter_builder.set_grid_idx(*index)
                 self._function(**arguments)
@@ -199,8 +205,9 @@ class InterpreterRuntime:
 
     def __init__(self) -> None:
         _repair()
-        self.live = 0
         self.recording: list[tuple[InterpretedProgram, tuple[Any, ...]]] | None = None
+        self._live: dict[int, int] = {}
+        self._lock = threading.Lock()
         self._allocations = 0
         self._allocated = 0
         self._stream = HostStream()
@@ -221,16 +228,31 @@ class InterpreterRuntime:
         return ""
 
     def allocate(self, device: int, nbytes: int, stream: HostStream | None = None) -> HostBuffer:  # noqa: ARG002
-        """Allocate 256-byte aligned host memory."""
-        self._allocations += 1
-        self._allocated += nbytes
-        self.live += nbytes
-        return HostBuffer(nbytes, device, self)
+        """Allocate 256-byte aligned host memory. Raises `OutOfMemory`."""
+        try:
+            memory = np.empty(nbytes + _ALIGN, np.uint8)
+        except (MemoryError, ValueError) as error:
+            live = self.memory(device).live
+            raise OutOfMemory(
+                f"cannot allocate {nbytes} bytes for {NAME}: {live} are handed out",
+                requested=nbytes,
+                live=live,
+                pooled=0,
+                free=None,
+            ) from error
+        with self._lock:
+            self._allocations += 1
+            self._allocated += nbytes
+        return HostBuffer(memory, device, self._live)
 
     def memory(self, device: int) -> MemoryInfo:  # noqa: ARG002
         """Return what is handed out; the host's free memory is not asked for."""
         return MemoryInfo(
-            live=self.live, pooled=0, free=None, allocations=self._allocations, allocated_bytes=self._allocated
+            live=sum(list(self._live.values())),
+            pooled=0,
+            free=None,
+            allocations=self._allocations,
+            allocated_bytes=self._allocated,
         )
 
     def trim(self, device: int) -> None:

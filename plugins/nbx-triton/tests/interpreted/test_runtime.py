@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
 import numpy as np
 import pytest
 
-from nbx_registry.errors import NbxError
+from nbx_registry.errors import NbxError, OutOfMemory
 from nbx_registry.launch import Artifact, Launch, Scalar
 from nbx_registry.runtime import Runtime, Slot
+from nbx_triton import interpreter
 
 
 def test_it_is_a_runtime(emulator: Runtime) -> None:
@@ -36,14 +42,22 @@ def test_memory_goes_in_and_out(emulator: Runtime) -> None:
     assert (after.live, after.allocations) == (before.live, before.allocations + 1)
 
 
+def test_memory_that_is_not_there_is_told_with_its_figures(emulator: Runtime) -> None:
+    buffer = emulator.allocate(0, 100)
+    before = emulator.memory(0)
+    with pytest.raises(OutOfMemory, match="cannot allocate") as raised:
+        emulator.allocate(0, 2**62)
+    assert (raised.value.requested, raised.value.live) == (2**62, before.live)
+    assert emulator.memory(0) == before
+    del buffer
+
+
 class Doubler:
     """Stands in for a loaded kernel."""
 
     def run(self, grid: tuple[int, int, int], values: list[int]) -> None:
         address, amount = values
-        from nbx_triton.interpreter import _at
-
-        _at(address, 4)[:] *= amount
+        interpreter._at(address, 4)[:] *= amount
 
 
 def program(emulator: Runtime, name: str = "x") -> object:
@@ -60,6 +74,27 @@ def test_a_capture_records_and_replays_on_new_contents(emulator: Runtime) -> Non
     memory[:] = 3
     capture.graph.replay(stream)
     assert memory.tolist() == [3] * 4 + [6] * 4
+
+
+def test_threads_run_kernels_at_once(
+    run: Callable[..., tuple[np.ndarray, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Which program it is at, Triton's interpreter keeps for all threads: another one gets its turn right behind that.
+    place = interpreter.interpreter_builder.set_grid_idx
+
+    def placed(*index: int) -> None:
+        place(*index)
+        time.sleep(1e-4)
+
+    monkeypatch.setattr(interpreter.interpreter_builder, "set_grid_idx", placed)
+    drawn = np.random.default_rng(63).uniform(1, 2, (8, 30000)).astype(np.float32)
+
+    def rooted(x: np.ndarray) -> Any:
+        return run("nbx-triton/sqrt/strided", x)[0]
+
+    with ThreadPoolExecutor(4) as threads:
+        for x, found in zip(drawn, threads.map(rooted, drawn), strict=True):
+            np.testing.assert_array_equal(found, np.sqrt(x))
 
 
 def test_a_launch_of_an_unknown_operand_is_refused(emulator: Runtime) -> None:
