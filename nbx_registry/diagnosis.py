@@ -9,12 +9,12 @@ from fnmatch import fnmatchcase
 from typing import Literal
 
 from nbx_registry import digest, dtypes, expr, sourcetree
+from nbx_registry.blocking import vain
 from nbx_registry.catalog import Catalog, findable
 from nbx_registry.conditions import Conditions, rule_of
 from nbx_registry.decision import Fault
 from nbx_registry.device import Device
 from nbx_registry.devicefile import RESERVED
-from nbx_registry.distributions import canonical
 from nbx_registry.errors import NbxError, nearest
 from nbx_registry.kernel import Kernel, Workspace
 from nbx_registry.op import Op
@@ -54,13 +54,9 @@ def findings(catalog: Catalog, compiled: Callable[[Kernel], Conditions | Fault])
     yield from _settings(catalog)
     yield from _advisories(catalog)
     yield from _tolerances(catalog)
-    known = {*map(canonical, catalog.plugins), *catalog.kernels}
-    for name in sorted(catalog.blocked):
-        if (name if "/" in name else canonical(name)) not in known:
-            near = nearest(name, (*catalog.plugins, *catalog.kernels))
-            yield _problem(
-                "block", f"block names {name!r}, which nobody registers{near}", "leave it out, or correct it"
-            )
+    for name in vain(catalog, sorted(catalog.blocked)):
+        near = nearest(name, (*catalog.plugins, *catalog.kernels))
+        yield _problem("block", f"block names {name!r}, which nobody registers{near}", "leave it out, or correct it")
 
 
 def of_plugin(catalog: Catalog, plugin: Plugin, compiled: Callable[[Kernel], Conditions | Fault]) -> Iterator[Finding]:

@@ -44,15 +44,20 @@ class Distribution:
 
     def identity(self) -> tuple[str | None, str | None]:
         """Return name and version; None for what nobody wrote down."""
+        found: dict[str, str] = {}
+        for key, value in self.fields():
+            found.setdefault(key, value)
+        return found.get("name"), found.get("version")
+
+    def fields(self) -> Iterator[tuple[str, str]]:
+        """Yield what its metadata says, line by line: a key, in small letters, and its value."""
         content = next(filter(None, map(self.read, _METADATA)), b"")
         # The head ends with the first empty line; behind it stands the README.
         head = content.replace(b"\r\n", b"\n").partition(b"\n\n")[0]
-        found: dict[str, str] = {}
         for line in head.decode("utf-8", "replace").splitlines():
             key, colon, value = line.partition(":")
             if colon:
-                found.setdefault(key.lower(), value.strip())
-        return found.get("name"), found.get("version")
+                yield key.lower(), value.strip()
 
 
 class _Asked(Distribution):
@@ -87,6 +92,15 @@ def installed(name: str | None = None) -> Iterator[Distribution]:
 def version(name: str) -> str | None:
     """Return the version of an installed distribution, None where it is not installed."""
     return next((found for each in installed(name) if (found := each.identity()[1]) is not None), None)
+
+
+def extras(name: str) -> frozenset[str]:
+    """Return what the extras of an installed distribution would install, by canonical names."""
+    found: set[str] = set()
+    for key, value in next((fields for each in installed(name) if (fields := list(each.fields()))), ()):
+        if key == "requires-dist" and re.search(r"\bextra\s*==", value):
+            found.update(map(canonical, re.findall(r"^[\w.-]+", value)))
+    return frozenset(found)
 
 
 def canonical(name: str) -> str:

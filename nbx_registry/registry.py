@@ -64,14 +64,23 @@ def load(block: Iterable[str] = (), plugins: Sequence[Any] = (), require: str | 
     ------
     SignatureError
         An argument is of another kind, a single name or plugin instead of a list of them included.
+    UnknownName
+        ``block`` names what neither is here nor may be: it would block nothing. (Names are taken as they are; a
+        pattern is none.) What ``NBX_BLOCK`` names so is a warning.
     """
     environment.check()
-    blocked = {*_names(block), *environment.blocked()}
+    given, everywhere = _names(block), environment.blocked()
+    blocked = {*given, *everywhere}
     if isinstance(plugins, (str, Mapping)) or not isinstance(plugins, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller may give anything
         raise SignatureError(f"plugins={plugins!r} is no list of plugins; write plugins=[plugin]")
     if require is not None:
         check_require(require)
-    return Registry(Catalog(_discover(blocked, plugins), blocked), require or environment.require())
+    catalog = Catalog(_discover(blocked, plugins), blocked)
+    if blocked:
+        from nbx_registry.blocking import check  # most block nothing
+
+        check(catalog, given, everywhere)
+    return Registry(catalog, require or environment.require())
 
 
 def _names(block: object) -> tuple[str, ...]:

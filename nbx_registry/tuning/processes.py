@@ -17,6 +17,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from nbx_registry.blocking import vain
+from nbx_registry.catalog import Catalog
+from nbx_registry.distributions import canonical
 from nbx_registry.errors import NbxError
 from nbx_registry.jsonfile import Reader
 from nbx_registry.planentry import PlanEntry
@@ -96,7 +99,7 @@ class _Worker:
     """The parent's end of one process."""
 
     def __init__(self, registry: Registry, handle: str, file: Path) -> None:
-        self._setup = json.dumps({"device": handle, "file": str(file), "block": sorted(registry.catalog.blocked)})
+        self._setup = json.dumps({"device": handle, "file": str(file), "block": blocked_of(registry.catalog)})
         self._handle = handle
         self._process: Process | None = None
         self._closed = False
@@ -156,6 +159,13 @@ class _Worker:
         process, self._process = self._process, None
         if process is not None:
             process.end()
+
+
+def blocked_of(catalog: Catalog) -> list[str]:
+    """Return what is blocked here that a process with the installed plugins knows."""
+    own = {canonical(name) for name, plugin in catalog.plugins.items() if plugin.distribution is None}
+    known = catalog.blocked.difference(vain(catalog, catalog.blocked))
+    return sorted(n for n in known if canonical(catalog.owners.get(n, n.partition("/")[0])) not in own)
 
 
 def _tuned(data: dict[str, Any]) -> Tuned:

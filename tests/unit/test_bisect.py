@@ -272,7 +272,7 @@ def test_a_run_that_drifts_is_pinned_on_nobody(reg: nbx.Registry, place: str) ->
     assert (found.outcome, found.faults) == ("not repeatable", ())
     runs.clear()
     # The host alone: there is nothing to swap.
-    host = nbx.load(require="any", block=["hostile"])
+    host = nbx.load(require="any")
     found = host.bisect(lambda: drifting(lambda: host.call("sqrt", X)), close)
     assert (found.outcome, found.suspects) == ("not repeatable", ())
 

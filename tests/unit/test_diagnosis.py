@@ -231,11 +231,15 @@ def test_settings_that_nothing_takes_are_told(tmp_path: Path) -> None:
     assert (second.kind, "no device file; did you mean 'host/cpu'?" in second.text) == ("note", True)
 
 
-def test_a_vain_block_is_told_with_the_nearest() -> None:
-    (finding,) = diagnosed(made("made", host_kernel("made/add/x", add)), block=("made/add/y",))
-    assert "'made/add/y'" in finding.text
-    assert "did you mean 'made/add/x'" in finding.text
-    assert diagnosed(made("made-one"), block=("Made_One",)) == []
+def test_a_vain_block_of_the_environment_is_told_with_the_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = made("made-one", host_kernel("made-one/add/x", add))
+    monkeypatch.setenv("NBX_BLOCK", "made-tow")
+    with pytest.warns(UserWarning, match="did you mean 'made-one'"):
+        (finding,) = [f for f in nbx.load(plugins=[own]).diagnostics() if f.about == "block"]
+    assert "'made-tow'" in finding.text
+    assert "did you mean 'made-one'" in finding.text
+    monkeypatch.setenv("NBX_BLOCK", "Made_One")
+    assert not [f for f in nbx.load(plugins=[own]).diagnostics() if f.about == "block"]
 
 
 def test_another_version_of_its_distribution_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
