@@ -85,9 +85,10 @@ class SlabAllocator:
         if place != self.place:
             raise NbxError(f"this slab is of {self.place}; memory was asked for on {place}")
         handle = getattr(stream, "handle", stream)
-        if self._stream is _ANY:
-            self._stream = handle
-        elif handle != self._stream:
+        with self._lock:
+            if self._stream is _ANY:
+                self._stream = handle
+        if handle != self._stream:
             raise NbxError(
                 f"a slab serves one stream, in whose order it hands memory out again: it began with {self._stream!r}, "
                 f"now it is {handle!r}; make a slab for each"

@@ -1,6 +1,7 @@
 """The host's runtime: memory that is accounted, streams that are honest, programs, and graphs."""
 
 import gc
+import threading
 import time
 from typing import Any
 
@@ -44,6 +45,20 @@ def test_memory_is_aligned_and_accounted(host: HostRuntime) -> None:
     gc.collect()
     memory = host.memory(0)
     assert (memory.live, memory.allocations, memory.allocated_bytes) == (0, 3, 1001)
+
+
+def test_a_buffer_may_be_dropped_anywhere(host: HostRuntime) -> None:
+    held = [host.allocate(0, 100)]
+
+    def dropped() -> None:
+        with host._lock:
+            held.clear()
+
+    thread = threading.Thread(target=dropped, daemon=True)
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive(), "waits for itself"
+    assert host.memory(0).live == 0
 
 
 def test_what_does_not_fit_is_told_with_its_figures(host: HostRuntime) -> None:

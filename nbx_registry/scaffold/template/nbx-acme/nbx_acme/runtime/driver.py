@@ -50,7 +50,8 @@ class Driver:
     operands: Literal["array", "address"] = "address"
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        # The garbage collector may drop a buffer anywhere, while this thread holds the lock too.
+        self._lock = threading.RLock()
         self._live = 0
         self._allocations = 0
         self._allocated_bytes = 0
