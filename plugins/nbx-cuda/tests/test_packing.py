@@ -5,11 +5,14 @@ from __future__ import annotations
 import ctypes
 import struct
 import threading
+import time
+from unittest.mock import MagicMock
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+from nbx_cuda.runtime import code
 from nbx_cuda.runtime.code import Function
 from nbx_cuda.runtime.launch import _Config
 from nbx_cuda.runtime.program import CudaProgram, lay_out
@@ -275,3 +278,25 @@ def test_threads_never_see_each_others_operands():
     for worker in workers:
         worker.join()
     assert not wrong
+
+
+def test_a_thread_that_needs_less_shared_memory_takes_none_back(monkeypatch):
+    given, asked = [], threading.Event()
+
+    def call(doing, name, handle, attribute, nbytes):
+        asked.set()
+        # The driver takes its time with the larger one.
+        time.sleep(0.2 if nbytes == 100_000 else 0)
+        given.append(nbytes)
+
+    monkeypatch.setattr(code, "call", call)
+    monkeypatch.setattr(code, "bindings", MagicMock())
+    shared = function(8)
+    larger = threading.Thread(target=shared.allow_shared, args=(100_000,))
+    larger.start()
+    assert asked.wait(timeout=30)
+    shared.allow_shared(60_000)
+    larger.join()
+    assert given[-1] == 100_000
+    shared.allow_shared(120_000)
+    assert given[-1] == 120_000

@@ -16,6 +16,9 @@ from nbx_registry.launch import Artifact
 DEFAULT_SHARED_BYTES = 48 * 1024
 """Dynamic shared memory every kernel may use without asking."""
 
+_allowing = threading.Lock()
+"""Held while a function is given more shared memory."""
+
 ELF_HEADER = struct.Struct("<32xQQ6xHHHH2x")
 """Where a 64-bit ELF file's tables are: offsets of segments and sections, then size and count of each."""
 
@@ -77,15 +80,19 @@ class Function:
                 f"{self.entry} asks for {nbytes} bytes of dynamic shared memory; a block of cuda:{self.device} has "
                 f"{self._limit} beside the kernel's own {self.static_shared_bytes}"
             )
-        attributes = bindings().CUfunction_attribute
-        call(
-            f"giving {self.entry} {nbytes} bytes of shared memory",
-            "cuFuncSetAttribute",
-            self.handle,
-            attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-            nbytes,
-        )
-        self._allowed = nbytes
+        with _allowing:
+            # Another thread may have been given more meanwhile, which this would take back.
+            if nbytes <= self._allowed:
+                return
+            attributes = bindings().CUfunction_attribute
+            call(
+                f"giving {self.entry} {nbytes} bytes of shared memory",
+                "cuFuncSetAttribute",
+                self.handle,
+                attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                nbytes,
+            )
+            self._allowed = nbytes
 
     def _attribute(self, name: str) -> int:
         attribute = getattr(bindings().CUfunction_attribute, name)

@@ -31,7 +31,8 @@ class CudaGraph:
         queue, context = self._find(stream), self._origin.context
         with context.current(), translated(f"replaying a graph on cuda:{context.index}"):
             self._core.launch(queue.core)
-        self._replayed_on[queue.handle] = queue
+        if self._held:
+            self._replayed_on[queue.handle] = queue
 
     def __del__(self) -> None:
         # What the graph held goes back in the order of its origin, which must first wait for the replays elsewhere.
@@ -68,14 +69,18 @@ class Capture:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         stream = self._stream
-        held = self._pool.held.pop(stream.handle)
-        with stream.context.current():
-            if kind is None:
-                with translated(f"ending the capture of {stream!r}"):
-                    self.graph = CudaGraph(self._builder.end_building().complete(), stream, held, self._find)
-            else:
-                self._abandon()
-        self._builder = None
+        held = self._pool.held[stream.handle]
+        try:
+            with stream.context.current():
+                if kind is None:
+                    with translated(f"ending the capture of {stream!r}"):
+                        self.graph = CudaGraph(self._builder.end_building().complete(), stream, held, self._find)
+                else:
+                    self._abandon()
+        finally:
+            # Not before: what another thread drops until then would be freed in the capture.
+            del self._pool.held[stream.handle]
+            self._builder = None
 
     def _abandon(self) -> None:
         # The block failed: its error is the one to tell. The stream must leave capture mode all the same.

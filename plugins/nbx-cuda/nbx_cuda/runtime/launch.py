@@ -1,6 +1,6 @@
 """The driver's launch call, prepared: everything it takes is made once, per launch only the stream may change.
 
-`prepare` is the one place that knows how the driver is entered. The alternative, measured beside it by
+`Prepared` and `launcher` alone know how the driver is entered. The alternative, measured beside it by
 ``benchmarks/launch.py``, is cuda-bindings' ``cuLaunchKernel``.
 """
 
