@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from nbx_registry.bound import recordings
@@ -55,7 +55,7 @@ class _Capture:
 
     def graph(self, steps: int) -> Graph:
         recording = self._recording
-        try:
+        with _then(self._restore):
             outputs = recording.first(self._function)
             before = recording.contents.snapshot()
             self._first = identities(outputs)
@@ -73,14 +73,6 @@ class _Capture:
                 outputs,
             )
             self._prove(graph, steps)
-        except BaseException as error:
-            try:
-                self._restore()
-            except NbxError as inner:
-                # What went wrong first is what is raised, also where it left the device unusable.
-                error.add_note(f"what the arrays held before could not be put back: {inner}")
-            raise
-        self._restore()
         recording.contents.put(before)
         return graph
 
@@ -164,7 +156,7 @@ class _Capture:
         contents = self._recording.contents
         contents.restore()
         held = contents.change(varied)
-        try:
+        with _then(lambda: contents.undo(held)):
             # On other contents the replay is first: what the function writes beside its calls is then from before.
             if varied:
                 found = self._replayed(graph, words, steps)
@@ -174,8 +166,6 @@ class _Capture:
                 expected = self._run(steps)
                 contents.reset()
                 found = self._replayed(graph, words, steps)
-        finally:
-            contents.undo(held)
         self._compare(words, expected, found)
 
     def _run(self, steps: int) -> Sequence[tuple[int, Bytes]]:
@@ -238,6 +228,20 @@ class _Capture:
             if (limit is None or area.nbytes <= limit) and area.spec.injective and not recording.contents.writes(area):
                 found.setdefault(area.start, area)
         return list(found.values())
+
+
+@contextmanager
+def _then(put_back: Callable[[], None]) -> Generator[None, None, None]:
+    """Put back what the arrays held before; what went wrong first is what is raised, where that cannot be either."""
+    try:
+        yield
+    except BaseException as error:
+        try:
+            put_back()
+        except NbxError as inner:
+            error.add_note(f"what the arrays held before could not be put back: {inner}")
+        raise
+    put_back()
 
 
 def _nothing(one: Recorded) -> None:

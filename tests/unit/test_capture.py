@@ -16,6 +16,7 @@ import nbx_registry as nbx
 import nbx_simulated.plugin as simulation
 from nbx_registry import streams
 from nbx_registry.bound import recordings
+from nbx_registry.contents import Contents
 from nbx_registry.kernel import Kernel, Workspace
 from nbx_registry.registry import set_default
 from nbx_simulated.hostile import hostile_kernels
@@ -60,6 +61,30 @@ def refused(reg: nbx.Registry, function: Callable[..., Any], *inputs: Any, **opt
 
 
 # On the host.
+
+
+@pytest.mark.parametrize("run", range(4), ids=["first", "captured", "proven", "on-other-contents"])
+def test_what_went_wrong_first_is_raised_where_nothing_can_be_put_back(
+    host: nbx.Registry, monkeypatch: pytest.MonkeyPatch, run: int
+) -> None:
+    def gone(*_: Any) -> None:
+        raise nbx.NbxError("the device is gone")
+
+    runs = count()
+
+    def function(x: np.ndarray) -> Any:
+        y = host.call("gelu", x)
+        if next(runs) == run:
+            for name in ("undo", "restore"):
+                monkeypatch.setattr(Contents, name, gone)
+            raise ValueError("the function's own")
+        return y
+
+    with pytest.raises(ValueError, match="the function's own") as caught:
+        host.capture(function, X.copy())
+    notes = caught.value.__notes__
+    assert set(notes) == {"what the arrays held before could not be put back: the device is gone"}
+    assert host.observer is None
 
 
 @pytest.mark.parametrize("library", ["numpy", "torch", "nbx"])
