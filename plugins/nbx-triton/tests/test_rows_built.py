@@ -54,6 +54,31 @@ def test_more_than_2_to_the_31_elements_build(bind: Callable[..., Any], kernel: 
     assert [launch.function.spills for launch in bound.launches] == [0]
 
 
+@pytest.mark.parametrize("device", ["nvidia/h200-sxm", "amd/mi300x"])
+@pytest.mark.parametrize(
+    ("kernel", "tensors", "attributes"),
+    [
+        ("softmax/rows", ["float16[63, 131072]"], {}),
+        ("rms_norm/rows", ["float32[63, 20001]", None], {}),
+        ("layer_norm/rows", ["float16[63, 131072]", None, None], {}),
+        ("sum/rows", ["float16[128, 131072]"], {"axis": 1}),
+        ("max/columns", ["float16[16384, 8192]"], {"axis": 0}),
+    ],
+    ids=str,
+)
+def test_a_program_has_as_many_threads_as_a_device_gives_it(
+    registry: nbx.Registry,
+    bind: Callable[..., Any],
+    kernel: str,
+    tensors: list[Any],
+    attributes: dict[str, Any],
+    device: str,
+) -> None:
+    (step,) = bind(f"nbx-triton/{kernel}", tensors, device, **attributes).launches
+    assert 512 <= step.function.threads <= registry.devices[device].fact("threads.per_block")
+    assert step.function.spills == 0
+
+
 def test_selecting_the_best_of_long_rows_fits_one_warp(bind: Callable[..., Any]) -> None:
     bound = bind("nbx-triton/topk/select-64", ["float16[16384, 8192]"], "nvidia/h200-sxm", k=64)
     select, finish = (launch.function for launch in bound.launches)

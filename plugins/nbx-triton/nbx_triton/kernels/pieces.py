@@ -130,6 +130,11 @@ def options(warps: int) -> Options:
     return Options(num_warps=warps, num_stages=1, enable_fp_fusion=True)
 
 
+def warps_of_a_program(ctx: BindContext) -> int:
+    """Return how many warps a program may have on the device."""
+    return ctx.device.fact("threads.per_block") // ctx.device.fact("warp.width")
+
+
 def launch_rows(
     ctx: BindContext, rows: Rows, short: Any, long: Any, scaling: Mapping[str, Argument], most_warps: int = 32
 ) -> Launch:
@@ -146,7 +151,7 @@ def launch_rows(
         warps *= max(1, itemsize // 4)
     elif rows.stride == 1:
         # Rows may be fewer than multiprocessors, each of which then has one program's loads in flight.
-        function, tiles, warps = long, TILES, most_warps
+        function, tiles, warps = long, TILES, min(most_warps, warps_of_a_program(ctx))
         block_rows, lanes = 1, warps * THREADS_PER_WARP * 16 // itemsize
         if ctx.device.fact("shared.bytes_per_block_optin") >= STAGED_BYTES:
             ahead, behind = READ_STAGES, WRITE_STAGES

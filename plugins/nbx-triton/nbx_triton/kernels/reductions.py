@@ -13,6 +13,7 @@ from nbx_registry.launch import BindContext, Launch, Scalar
 from nbx_registry.rounding import integer_range
 from nbx_registry.space import Space
 from nbx_triton.compiler import THREADS_PER_WARP, Options
+from nbx_triton.kernels.pieces import warps_of_a_program
 from nbx_triton.kernels.reduce import TURNS, gather, reduce
 from nbx_triton.kernels.strided import NARROW, collapse, reach
 from nbx_triton.launching import Argument, Pointer, launch
@@ -238,7 +239,7 @@ def _most_warps(ctx: BindContext) -> int:
     """Return how many warps a program may have whose threads' registers hold a vector and its running results."""
     (x,) = ctx.signature.tensors
     state = _state(ctx.signature.op.name, x.dtype)
-    return 32 if VECTOR_BYTES // x.dtype.itemsize * state < STATE_BYTES else 16
+    return min(32 if VECTOR_BYTES // x.dtype.itemsize * state < STATE_BYTES else 16, warps_of_a_program(ctx))
 
 
 def _programs(ctx: BindContext, warps: int) -> int:

@@ -39,11 +39,6 @@ _SOFTMAX_ROWS = (
 )
 
 
-def _held(length: str) -> str:
-    """Return that a block holds rows of a length, or that a program may have the 32 warps that longer rows take."""
-    return f"{length} <= 4096 or ({length} <= 16384 and bits(x.dtype) <= 32) or device.warp.width == 32"
-
-
 def _found(names: tuple[str, ...], rows: str, pieces: str) -> tuple[Workspace, ...]:
     """Return memory for what a first launch finds of each piece of each row, which a second launch merges."""
     return tuple(Workspace(name=name, dtype="float32", shape=(rows, pieces), lifetime=(0, 1)) for name in names)
@@ -54,7 +49,7 @@ KERNELS = (
         "softmax@1",
         "rows",
         "softmax:bind",
-        when=(f"x.dtype in {FLOATS}", _held("L")),
+        when=(f"x.dtype in {FLOATS}",),
         key=_SOFTMAX_KEY,
         batch_invariant=True,
         overlap="same",
@@ -77,7 +72,7 @@ KERNELS = (
         "rms_norm@1",
         "rows",
         "rms_norm:bind",
-        when=(f"x.dtype in {FLOATS}", _held("D")),
+        when=(f"x.dtype in {FLOATS}",),
         key=_RMS_KEY,
         batch_invariant=True,
         overlap="same",
@@ -100,10 +95,7 @@ KERNELS = (
         "layer_norm@1",
         "rows",
         "layer_norm:bind",
-        when=(
-            f"x.dtype in {FLOATS}",
-            _held("x.shape[-1]"),
-        ),
+        when=(f"x.dtype in {FLOATS}",),
         key=_LAYER_NORM_KEY,
         batch_invariant=True,
         overlap="same",

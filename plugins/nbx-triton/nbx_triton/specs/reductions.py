@@ -10,9 +10,6 @@ from nbx_triton.specs.common import ALL, kernel
 _LENGTH = "x.size // max(out.size, 1)"
 _RUNS = "cdiv(out.size * max(bits(x.dtype) // 8, 1), 256)"
 """Runs of 256 bytes in one element of each row."""
-_ITEM = "max(bits(x.dtype) // 8, 1)"
-_WIDE = "device.warp.width == 64"
-"""A program has half as many warps then, too few for long rows and for few columns: their work is shared out."""
 _SETTINGS = {"settings": "nbx_triton.kernels.reductions:SETTINGS", "defaults": {"vectors": 4, "warps": 8}}
 _ALONG = "x.contiguous or x.strides[-1] == 1"
 _KEY = ("x.dtype", "x.shape", "x.strides", "axis", "keepdims", "out.strides")
@@ -34,7 +31,7 @@ def _kernels(op: str, *, exact: bool) -> Iterator[Kernel]:
         f"{op}@1",
         "rows",
         "reductions:bind_rows",
-        when=(*dense, f"{_LENGTH} * {_ITEM} < 139264 or not {_WIDE}"),
+        when=dense,
         key=_KEY,
         batch_invariant=True,
         preference=2,
@@ -44,7 +41,7 @@ def _kernels(op: str, *, exact: bool) -> Iterator[Kernel]:
         f"{op}@1",
         "split-rows",
         "reductions:bind_split_rows",
-        when=(*dense, f"(out.size <= 64 and x.size >= 32768 * out.size) or {_WIDE}"),
+        when=(*dense, "out.size <= 64", "x.size >= 32768 * out.size"),
         key=_KEY,
         workspace=_workspace(op, f"cdiv({_LENGTH}, 16384), 1, cdiv(4096, max(out.size, 1))"),
         batch_invariant=exact,
@@ -56,7 +53,7 @@ def _kernels(op: str, *, exact: bool) -> Iterator[Kernel]:
         f"{op}@1",
         "columns",
         "reductions:bind_columns",
-        when=(f"x.dtype in {ALL}", f"cdiv(out.size * {_ITEM}, 128) > 512 or not {_WIDE}"),
+        when=(f"x.dtype in {ALL}",),
         key=_KEY,
         batch_invariant=exact,
         doc="Whichever axes go: one program reduces runs of 128 bytes or more of many rows, or tiles of dense rows.",
@@ -65,7 +62,7 @@ def _kernels(op: str, *, exact: bool) -> Iterator[Kernel]:
         f"{op}@1",
         "split-columns",
         "reductions:bind_split_columns",
-        when=(f"x.dtype in {ALL}", f"({_RUNS} <= 48 and x.size >= 1024 * out.size) or {_WIDE}"),
+        when=(f"x.dtype in {ALL}", f"{_RUNS} <= 48", "x.size >= 1024 * out.size"),
         key=_KEY,
         workspace=_workspace(op, f"cdiv({_LENGTH}, 256), 1, cdiv(4096, max({_RUNS}, 1))"),
         batch_invariant=exact,
