@@ -128,9 +128,11 @@ def test_a_recorded_step_decodes_the_same_tokens(quantised: bool) -> None:
 
 
 def test_the_command_compares_both_ways() -> None:
+    before = nbx.default()
     said = CliRunner().invoke(main, ["--batch", "2", "--prompt", "33", "--steps", "3", "--quantised"])
     assert said.exit_code == 0, said.output
     assert "the same 8 tokens both ways" in said.output
+    assert nbx.default() is before
 
 
 def test_the_command_says_what_a_device_lacks() -> None:
@@ -144,3 +146,11 @@ def test_a_cache_that_is_full_takes_no_more(weights: Weights) -> None:
     decoder.prompt(prompts(1, 64))
     with pytest.raises(nbx.SignatureError, match="position"):
         decoder.step()
+
+
+@pytest.mark.parametrize("longest", [0, 33, 69])
+def test_prompts_that_the_cache_has_no_room_for_are_refused(weights: Weights, longest: int) -> None:
+    before = nbx.default()
+    with pytest.raises(ValueError, match=f"room for {longest} tokens of a sequence, not for {PROMPT}"):
+        generate(before, SMALL, weights, prompts(1), 1, longest=longest)
+    assert nbx.default() is before

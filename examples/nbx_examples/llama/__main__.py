@@ -31,8 +31,8 @@ def main(
 ) -> None:
     """Decode with Llama 3.2's network, its weights drawn from a seed."""
     registry = nbx.load(require=require) if require else nbx.load()
-    nbx.set_default(registry)
     config = SIZES[size]
+    before = nbx.set_default(registry)
     try:
         weights = Weights(config, seed=seed, device=device, quantised=quantised)
         ids = np.random.default_rng(seed).integers(0, config.vocabulary, (batch, prompt))
@@ -42,6 +42,8 @@ def main(
         )
     except nbx.NbxError as error:
         raise click.ClickException(str(error)) from error
+    finally:
+        nbx.set_default(before)
     for sequence in replayed.tokens[:4]:
         click.echo(" ".join(map(str, sequence)))
     click.echo(f"prompt of {batch} x {prompt}: {replayed.prompt_s * 1e3:.1f} ms")

@@ -38,7 +38,12 @@ class Cache:
         self.lens = nbx.ops.full(shape=(batch,), fill_value=0, dtype="int32", device=device)
 
     def slots(self, tokens: int) -> np.ndarray:
-        """Return where the first tokens of each sequence go, int32 [batch * tokens], sequence after sequence."""
+        """Return where the first tokens of each sequence go, int32 [batch * tokens], sequence after sequence.
+
+        Raises `ValueError` for more tokens than there is room for.
+        """
+        if tokens > self.longest:
+            raise ValueError(f"the cache has room for {self.longest} tokens of a sequence, not for {tokens}")
         position = np.arange(tokens)
         page = self._pages[:, position // self.page_tokens]
         return (page * self.page_tokens + position % self.page_tokens).astype(np.int32).reshape(-1)

@@ -43,12 +43,14 @@ def generate(
     ``longest`` is the cache's room, by default for just so many tokens; it settles the split of the keys, and so the
     last bits of what is computed. ``nbx.ops`` works on ``registry`` meanwhile.
 
-    Raises `Refused` where the device lacks a kernel, `CaptureError` where the step cannot be recorded.
+    Raises `Refused` where the device lacks a kernel, `CaptureError` where the step cannot be recorded, `ValueError`
+    where the prompts are longer than ``longest``.
     """
     before = nbx.set_default(registry)
     try:
         batch, count = ids.shape
-        decoder = Decoder(config, weights, batch=batch, longest=longest or count + steps, device=device)
+        room = count + steps if longest is None else longest
+        decoder = Decoder(config, weights, batch=batch, longest=room, device=device)
         began = time.perf_counter()
         decoder.prompt(ids)
         found = [decoder.tokens.numpy().copy()]
