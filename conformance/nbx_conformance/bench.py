@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nbx_conformance.buffers import PATTERNS, POISON, Contents, DeviceMemory, GuardedBuffer, allocator
+from nbx_conformance.buffers import Contents, DeviceMemory, GuardedBuffer, allocator
 from nbx_conformance.tiled import Tiled
 from nbx_conformance.tiled_buffers import Scan, buffer_for
+from nbx_registry.bands import PATTERNS, POISON
 from nbx_registry.errors import NbxError
 from nbx_registry.program import BoundProgram
 from nbx_registry.runtime import LiveDevice, Runtime, Slot, Stream

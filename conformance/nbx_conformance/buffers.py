@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from nbx_conformance import layouts
 from nbx_conformance.tiled import Tiled
+from nbx_registry import bands
+from nbx_registry.bands import BAND, POISON, Damage
 from nbx_registry.runtime import Buffer, Runtime, Stream
 from nbx_registry.spec import TensorSpec
 
@@ -22,15 +24,6 @@ if TYPE_CHECKING:
     from nbx_conformance.tiled_buffers import Scan
 
 Array = np.ndarray[Any, np.dtype[Any]]
-
-BAND: Final = 4096
-"""Bytes of guard band before and after: a multiple of every alignment, and wider than a misplaced tile's row."""
-
-PATTERNS: Final = (0xFF, 0x7B)
-"""Bytes that fill bands and gaps: NaN (-1) in every dtype, then large finite numbers."""
-
-POISON: Final = (0xFF, 0x6D)
-"""Bytes that outputs and workspace start as: NaN, then large numbers other than a band's."""
 
 
 class Memory(Protocol):
@@ -153,22 +146,6 @@ def allocator(runtime: Runtime, device: int) -> Allocator:
     return lambda nbytes: DeviceMemory(runtime, device, nbytes)
 
 
-@dataclass(frozen=True)
-class Damage:
-    """Bytes of a buffer that changed and must not have."""
-
-    name: str
-    count: int
-    offset: int
-    """Of the first, in bytes from the tensor's first element; negative before it."""
-    extent: int
-    """Bytes from the tensor's first element to the end of its last."""
-
-    def __str__(self) -> str:
-        where = f"{self.offset} bytes from the first element of its {self.extent}"
-        return f"{self.count} byte{'s' if self.count != 1 else ''} of {self.name} changed, the first {where}"
-
-
 class GuardedBuffer:
     """One operand's memory: band, body with the tensor's elements (and the gaps of its layout), band."""
 
@@ -253,15 +230,9 @@ class Contents:
 
     def damage(self, *, elements: bool) -> Damage | None:
         """Return what changed outside the elements or, with ``elements``, anywhere; None where nothing did."""
-        changed = self.after != self.before
-        if not elements:
-            changed[self.buffer.inside] = False
-        count = int(np.count_nonzero(changed))
-        if not count:
-            return None
         buffer = self.buffer
-        first = int(np.argmax(changed))
-        return Damage(buffer.name, count, first - buffer.start, buffer.end - buffer.start)
+        kept = None if elements else buffer.inside
+        return bands.damage(buffer.name, self.after, self.before, buffer.start, buffer.end, kept)
 
     def poisoned(self) -> Array:
         """Return which elements hold the poison that an output starts as."""

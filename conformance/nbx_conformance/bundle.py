@@ -33,9 +33,13 @@ DECIDING: Final = (
     "nbx_conformance.bundle:compose",
     "nbx_registry.compare:compare",
     "nbx_registry.compare:allowed",
+    "nbx_registry.bands:damage",
+    "nbx_registry.bands:BAND",
+    "nbx_registry.bands:PATTERNS",
+    "nbx_registry.bands:POISON",
 )
 """Every trial, check and judgement is reached from the first; commands and reports are not. Of the core, whose code a
-digest of the suite's does not follow, what holds results against the oracle."""
+digest of the suite's does not follow, what holds results against the oracle, and memory against what it was."""
 
 _VERDICTS: Final[Mapping[KernelVerdict, str]] = {
     "pass": "pass",

@@ -17,8 +17,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from nbx_conformance.buffers import POISON, DeviceMemory
+from nbx_conformance.buffers import DeviceMemory
 from nbx_conformance.loop import Loop
+from nbx_registry.bands import POISON
 from nbx_registry.runtime import Stream
 
 TRAFFIC: Final = 1 << 20

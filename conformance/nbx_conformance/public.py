@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from nbx_conformance.buffers import PATTERNS, POISON, DeviceMemory, GuardedBuffer, HostMemory
+from nbx_conformance.buffers import DeviceMemory, GuardedBuffer, HostMemory
 from nbx_conformance.tiled_buffers import buffer_for
 from nbx_conformance.trial import Site, Trial
 from nbx_registry import registry as registry_module
+from nbx_registry.bands import PATTERNS, POISON
 from nbx_registry.runtime import Runtime
 from nbx_registry.spec import TensorSpec
 from nbx_registry.tensor import Borrowed, Tensor

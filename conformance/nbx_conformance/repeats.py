@@ -10,9 +10,9 @@ from typing import Final
 
 from nbx_conformance import load
 from nbx_conformance.bench import Bench, Execution
-from nbx_conformance.buffers import POISON
 from nbx_conformance.loop import Loop
 from nbx_conformance.trial import Trial, differing
+from nbx_registry.bands import POISON
 
 REPEATS: Final = 350
 """A race that shows in one run of fifty is missed with a probability of 0.98^350 < 0.001."""

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from nbx_conformance import layouts
-from nbx_conformance.buffers import BAND, Allocator, Damage, GuardedBuffer, elements_of
+from nbx_conformance.buffers import Allocator, GuardedBuffer, elements_of
 from nbx_conformance.tiled import Tiled
+from nbx_registry.bands import BAND, Damage
 from nbx_registry.runtime import Stream
 from nbx_registry.spec import TensorSpec
 

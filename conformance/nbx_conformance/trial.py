@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 import numpy as np
 
 from nbx_conformance.bench import Array, Bench, Execution
-from nbx_conformance.buffers import PATTERNS, POISON, as_bytes
+from nbx_conformance.buffers import as_bytes
 from nbx_conformance.cases import Case, CaseTable
 from nbx_conformance.largest import Largest
 from nbx_conformance.problem import Problem
@@ -20,6 +20,7 @@ from nbx_conformance.representatives import Representatives
 from nbx_conformance.roof import roof_of
 from nbx_conformance.sample import LARGE, LargeProblem, problem_of
 from nbx_conformance.surroundings import watched
+from nbx_registry.bands import PATTERNS, POISON
 from nbx_registry.errors import NbxError
 from nbx_registry.kernel import Kernel
 from nbx_registry.program import BoundProgram

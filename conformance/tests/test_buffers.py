@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from nbx_conformance import layouts
-from nbx_conformance.buffers import BAND, GuardedBuffer, HostMemory
+from nbx_conformance.buffers import GuardedBuffer, HostMemory
+from nbx_registry.bands import BAND
 from nbx_registry.spec import parse
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from math import ceil
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from nbx_registry.bands import PATTERNS, Damage, damage
 from nbx_registry.device import Device
 from nbx_registry.interop.memory import array_at
 from nbx_registry.interop.packed import elements_per_byte, pack, unpack
@@ -16,6 +17,7 @@ from nbx_registry.price import CACHES
 from nbx_registry.program import BoundProgram
 from nbx_registry.runtime import Buffer, LiveDevice, Runtime
 from nbx_registry.spec import TensorSpec
+from nbx_registry.tuning.memory import POISON, Banded
 from nbx_registry.tuning.problem import Array, Problem
 
 SPAN: Final = 5
@@ -27,8 +29,8 @@ MOST_SETS: Final = 256
 MOST_BYTES: Final = 8 << 30
 """Of all sets together."""
 
-POISON: Final = (0xFF, 0x6D)
-"""Bytes that outputs and workspace start as: NaN, or large numbers; by turns, so that what nobody wrote shows."""
+_PIECE: Final = 1 << 26
+"""Bytes of an operand that are looked at together."""
 
 WINDOW_S: Final = 2e-3
 """Seconds of work that one time is taken of."""
@@ -36,10 +38,22 @@ WINDOW_S: Final = 2e-3
 MOST_LAUNCHES: Final = 256
 """In one window: what a queue holds without blocking its caller."""
 
+GAP: Final = PATTERNS[0]
+"""The byte that fills the gaps of an operand's layout."""
+
 _MOST_DELAY_S: Final = 0.1
 
 Run = Callable[[int], None]
 """Enqueues a program on a set of operands."""
+
+
+class Results(NamedTuple):
+    """What became of memory in a run."""
+
+    values: Mapping[str, Array]
+    """Outputs and what was written in place, by name."""
+    astray: Damage | None
+    """What was written that is neither output nor workspace."""
 
 
 class Bench:
@@ -62,7 +76,8 @@ class Bench:
         self._outputs = {output.name for output in problem.signature.op.outputs}
         self._slots = problem.signature.slots()
         self.sets, self.cold = self._sets(device)
-        self._buffers = [self._allocate() for _ in range(self.sets)]
+        self._guarded = self._allocate_guarded()
+        self._buffers: list[Mapping[str, Buffer]] = [self._guarded, *(self._allocate() for _ in range(1, self.sets))]
         self._turn = 0
         self._enqueue_s = 0.0
 
@@ -79,6 +94,14 @@ class Bench:
         return max(needed if cold else 1, min(self.problem.count, most)), cold
 
     # Memory.
+
+    def _allocate_guarded(self) -> dict[str, Banded]:
+        """Return the set that candidates are checked on."""
+        return {
+            name: Banded(self.runtime, self.live.index, name, _nbytes(spec), self._stream)
+            for name, spec in self._slots
+            if not spec.weak
+        }
 
     def _allocate(self) -> dict[str, Buffer]:
         return {
@@ -102,7 +125,7 @@ class Bench:
                 continue
             source = self._buffers[place % numbers]
             for name, buffer in self._buffers[place].items():
-                if name not in self._outputs:
+                if name not in self._outputs and source[name].nbytes:
                     self.runtime.copy(
                         self.live.index, buffer.address, source[name].address, source[name].nbytes, self._stream
                     )
@@ -135,46 +158,93 @@ class Bench:
         return found
 
     def _write(self, buffer: Buffer, spec: TensorSpec, value: Array) -> None:
-        if not spec.size:
-            return
-        span = np.zeros(_span(spec), spec.dtype.numpy)
-        strides = tuple(step * span.itemsize for step in spec.strides)
-        target = np.ndarray(spec.shape, span.dtype, span, _start(spec) * span.itemsize, strides)
+        if spec.size:
+            self.runtime.copy_in(self.live.index, buffer.address, self._image(spec, value), self._stream)
+
+    def _image(self, spec: TensorSpec, value: Array) -> Array:
+        """Return the bytes of a tensor's memory, gaps of its layout as a band is."""
+        packs = self._packs(spec)
+        span = np.empty(_span(spec), spec.dtype.numpy)
+        if not spec.contiguous or spec.offset:
+            span.view(np.uint8).fill(0 if packs else GAP)
         # Assigning through a stride of 0 would write one element many times.
         kept = tuple(slice(0, 1) if step == 0 else slice(None) for step in spec.strides)
-        target[(*kept, ...)] = value[kept]
-        image = pack(span, spec.dtype) if self._packs(spec) else span.view(np.uint8)
-        self.runtime.copy_in(self.live.index, buffer.address, image, self._stream)
+        _elements(span, spec)[(*kept, ...)] = value[kept]
+        return pack(span, spec.dtype) if packs else span.view(np.uint8)
 
-    def _read(self, buffer: Buffer, spec: TensorSpec) -> Array:
+    def _bytes(self, buffer: Buffer, spec: TensorSpec) -> Array:
         image = np.empty(_nbytes(spec) if self._packs(spec) else _span(spec) * spec.dtype.itemsize, np.uint8)
         if image.size:
             self.runtime.copy_out(self.live.index, image, buffer.address, self._stream)
+        return image
+
+    def _values_in(self, image: Array, spec: TensorSpec) -> Array:
         span = unpack(image, spec.dtype, _span(spec)) if self._packs(spec) else image.view(spec.dtype.numpy)
-        strides = tuple(step * span.itemsize for step in spec.strides)
-        return np.array(np.ndarray(spec.shape, span.dtype, span, _start(spec) * span.itemsize, strides), order="C")
+        return np.array(_elements(span, spec), order="C")
 
     def _packs(self, spec: TensorSpec) -> bool:
         return self.runtime.operands != "array" and elements_per_byte(spec.dtype) > 1
 
     # Running.
 
-    def results(self, bound: BoundProgram, number: int) -> dict[str, Array]:
-        """Run a program on an input, in the first set, and return outputs and what it wrote in place.
+    def results(self, bound: BoundProgram, number: int) -> Results:
+        """Run a program on an input, in the first set, and return what became of its memory.
 
-        Outputs and workspace start as a byte that no right result is made of.
+        Outputs and workspace start as a byte that no right result is made of, between bands of another. Whether what
+        may not be written still holds its values is looked at on the first input alone: reading it takes long.
         """
         assert bound.program is not None
-        index, byte = self.live.index, POISON[number % len(POISON)]
+        index, poison, pattern = self.live.index, POISON[number % len(POISON)], PATTERNS[number % len(PATTERNS)]
         self.upload(number)
-        workspace = bound.allocate_workspace(self._stream)
+        # What `BoundProgram.allocate_workspace` would allocate, and bands.
+        array = self.runtime.operands == "array"
+        workspace = [
+            Banded(self.runtime, index, f"workspace {name}", _workspace_nbytes(spec, array), self._stream)
+            for name, spec, _ in bound.workspace
+        ]
         specs = dict(self._slots)
-        for buffer in (*(self._buffers[0][name] for name in self._outputs if not specs[name].weak), *workspace):
-            self.runtime.fill(index, buffer.address, byte, buffer.nbytes, self._stream)
+        for buffer in (*(self._guarded[name] for name in self._outputs if not specs[name].weak), *workspace):
+            if buffer.nbytes:
+                self.runtime.fill(index, buffer.address, poison, buffer.nbytes, self._stream)
+        for buffer in (*self._guarded.values(), *workspace):
+            buffer.guard(pattern)
         self.runtime.synchronize(index)
         bound.program.run(self.operands(bound, 0, workspace), self._stream.handle)
         self.runtime.synchronize(index)
-        return {name: self._read(self._buffers[0][name], spec) for name, spec in self.problem.results.items()}
+        astray = next(filter(None, (buffer.astray() for buffer in (*self._guarded.values(), *workspace))), None)
+        values: dict[str, Array] = {}
+        for name, spec in self.problem.results.items():
+            image = self._bytes(self._guarded[name], spec)
+            values[name] = self._values_in(image, spec)
+            astray = astray or self._in_gaps(name, image, poison if name in self._outputs else GAP)
+        return Results(values, astray or (None if number else self._in_inputs()))
+
+    def _in_gaps(self, name: str, image: Array, before: int) -> Damage | None:
+        """Return what was written in the gaps of the layout of what may be written."""
+        spec = dict(self._slots)[name]
+        if (spec.contiguous and not spec.offset) or self._packs(spec):
+            return None
+        inside = np.zeros(_span(spec), [("bytes", np.bool_, (spec.dtype.itemsize,))])
+        _elements(inside, spec)["bytes"] = True
+        first = _start(spec) * spec.dtype.itemsize
+        return damage(name, image, before, first, image.size, inside.view(np.bool_))
+
+    def _in_inputs(self) -> Damage | None:
+        """Return what of the first input was written that may only be read."""
+        values = self._values(0)
+        for name, spec in self._slots:
+            if name not in values or spec.weak or name.partition(".")[0] in self._mutable or not spec.size:
+                continue
+            image, buffer = self._image(spec, values[name]), self._guarded[name]
+            first = _start(spec) * spec.dtype.itemsize
+            for start in range(0, image.size, _PIECE):
+                before = image[start : start + _PIECE]
+                after = np.empty_like(before)
+                self.runtime.copy_out(self.live.index, after, buffer.address + start, self._stream)
+                found = damage(name, after, before, first - start, image.size - start)
+                if found is not None:
+                    return found
+        return None
 
     def runner(self, bound: BoundProgram) -> Run:
         """Return what enqueues a program on a set."""
@@ -230,6 +300,17 @@ class Bench:
 def _nbytes(spec: TensorSpec) -> int:
     """Return the bytes of memory that a tensor with its offset and gaps lies in; one element a byte at the least."""
     return max(spec.dtype.nbytes(_span(spec)), _span(spec) * spec.dtype.itemsize if spec.dtype.packed else 0)
+
+
+def _workspace_nbytes(spec: TensorSpec, array: bool) -> int:
+    # An array holds one element of less than a byte in each.
+    return spec.size * spec.dtype.itemsize if array else spec.nbytes
+
+
+def _elements(span: Array, spec: TensorSpec) -> Array:
+    """Return a tensor's elements in the memory that it lies in."""
+    strides = tuple(step * span.itemsize for step in spec.strides)
+    return np.ndarray(spec.shape, span.dtype, span, _start(spec) * span.itemsize, strides)
 
 
 def _start(spec: TensorSpec) -> int:

@@ -289,7 +289,9 @@ class _Trial:
         return _Runner(settings, bound, self.bench.runner(bound), worst)
 
     def _judge(self, bound: BoundProgram, number: int) -> Judgement:
-        results = self.bench.results(bound, number)
+        results, astray = self.bench.results(bound, number)
+        if astray is not None:
+            return Judgement(f"written where nothing may be: {astray}")
         known = self.right.get(number)
         # What has the very bits of a result that the oracle found right is right.
         if known is not None and all(_same_bits(known[0][name], values) for name, values in results.items()):

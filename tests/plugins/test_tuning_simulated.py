@@ -15,13 +15,14 @@ import pytest
 
 import nbx_registry as nbx
 from nbx_registry.hookspecs import hookimpl
-from nbx_registry.kernel import Kernel
+from nbx_registry.kernel import Kernel, Workspace
 from nbx_registry.launch import Artifact, BindContext, Launch
 from nbx_registry.space import Space
 from nbx_registry.tuning import Job, processes, tune
 from nbx_registry.tuning.bench import Bench
 from nbx_registry.tuning.problem import Problem
 from nbx_registry.tuning.session import alike
+from nbx_simulated.kernels import Loopback, launch_of
 
 SPECS = ("float32[63, 127]", "float32[63, 127]")
 ID = "made/add/blocked"
@@ -47,6 +48,25 @@ def compiled(shared: Mapping[int, int]) -> Callable[[BindContext], Launch]:
             shared_bytes=shared.get(context.settings["block"], 0),
         )
         return Launch(function=context.load(artifact), args=context.signature.names)
+
+    return bind
+
+
+SCRATCH = (Workspace(name="scratch", dtype="float32", shape=("2",)),)
+
+
+def beside(does: Callable[..., None], block: int) -> Callable[[BindContext], Launch]:
+    """Return a binder of a right kernel with workspace, which at one setting does something more."""
+
+    def bind(context: BindContext) -> Launch:
+        kernel, more = Loopback(context.signature), context.settings["block"] == block
+
+        def run(memory: Any, x1: int, x2: int, out: int, scratch: int) -> None:
+            kernel.run(memory, x1, x2, out)
+            if more:
+                does(memory, x1, x2, out, scratch)
+
+        return Launch(function=run, args=("x1", "x2", "out", "scratch"))
 
     return bind
 
@@ -222,6 +242,113 @@ def test_operands_lie_as_the_request_says(make: Callable[..., nbx.Registry], tmp
     reg = make("nbx_simulated.kernels:bind", when=())
     (found,) = tune(reg, "add", specs, devices=["sim:1"], kernel=ID, out=tmp_path).tuned
     assert (found.timed, found.excluded) == (3, ())
+
+
+# Memory beside results ------------------------------------------------------------------------------------------------
+
+N = 63 * 127 * 4
+
+ASTRAY: dict[str, tuple[Callable[..., None], str, str]] = {
+    "behind-its-output": (
+        lambda memory, x1, x2, out, scratch: memory.view(out + N, 1).fill(0),
+        "1 byte of out changed, the first 32004 bytes from the first element of its 32004",
+        "float32[63, 127]",
+    ),
+    "before-its-output": (
+        lambda memory, x1, x2, out, scratch: memory.view(out - 8, 4).fill(0),
+        "4 bytes of out changed, the first -8 bytes",
+        "float32[63, 127]",
+    ),
+    "behind-its-workspace": (
+        lambda memory, x1, x2, out, scratch: memory.view(scratch + 8, 4).fill(0),
+        "4 bytes of workspace scratch changed, the first 8 bytes from the first element of its 8",
+        "float32[63, 127]",
+    ),
+    "behind-an-input": (
+        lambda memory, x1, x2, out, scratch: memory.view(x1 + N, 4096).fill(7),
+        "4096 bytes of x1 changed, the first 32004 bytes",
+        "float32[63, 127]",
+    ),
+    "into-an-input": (
+        lambda memory, x1, x2, out, scratch: memory.view(x2 + 100, 4).fill(7),
+        "4 bytes of x2 changed, the first 100 bytes",
+        "float32[63, 127]",
+    ),
+    "into-a-gap-of-an-input": (
+        lambda memory, x1, x2, out, scratch: memory.view(x2 + 4, 4).fill(7),
+        "4 bytes of x2 changed, the first 4 bytes",
+        "float32[63, 127];strides=[254, 2]",
+    ),
+}
+"""What a kernel does beside its work, how it is told, and how its second operand lies."""
+
+
+@pytest.mark.parametrize("what", ASTRAY)
+def test_what_is_written_beside_results_excludes_a_candidate(
+    make: Callable[..., nbx.Registry], tmp_path: Path, what: str
+) -> None:
+    does, said, x2 = ASTRAY[what]
+    reg = make(beside(does, 64), when=(), workspace=SCRATCH)
+    (found,) = tune(reg, "add", (SPECS[0], x2), devices=["sim:0"], kernel=ID, out=tmp_path).tuned
+    (excluded,) = found.excluded
+    assert (excluded.settings, excluded.rule) == ({"block": 64}, "wrong")
+    assert said in excluded.reason
+    assert excluded.reason.startswith("on input 0: ")
+
+
+def test_a_default_that_writes_beside_its_output_is_told_and_nothing_written(
+    make: Callable[..., nbx.Registry], tmp_path: Path
+) -> None:
+    reg = make(beside(ASTRAY["behind-its-output"][0], 128), workspace=SCRATCH)
+    (failure,) = tune(reg, "add", SPECS, devices=["sim:0"], kernel=ID, out=tmp_path).failed
+    assert (
+        "the default (block=128) is wrong: on input 0: written where nothing may be: 1 byte of out" in failure.message
+    )
+    assert not (tmp_path / "sim-loopback.json").exists()
+
+
+@pytest.mark.parametrize("extremum", ["maximum", "minimum"])
+def test_workspace_that_nobody_wrote_changes_a_result(
+    make: Callable[..., nbx.Registry], tmp_path: Path, extremum: str
+) -> None:
+    # An extremum that should begin at 0 begins at what the workspace holds: fmax and fmin pass over NaN.
+    chosen = {"maximum": np.fmax, "minimum": np.fmin}[extremum]
+
+    def unwritten(memory: Any, x1: int, x2: int, out: int, scratch: int) -> None:
+        values = memory.view(out, N).view("f4")
+        values += chosen(memory.view(scratch, 4).view("f4")[0], np.float32(0))
+
+    reg = make(beside(unwritten, 64), workspace=SCRATCH)
+    (found,) = tune(reg, "add", SPECS, devices=["sim:0"], kernel=ID, out=tmp_path).tuned
+    (excluded,) = found.excluded
+    assert (excluded.settings, excluded.rule) == ({"block": 64}, "wrong")
+
+
+def test_what_is_written_in_place_keeps_the_gaps_of_its_layout(
+    make: Callable[..., nbx.Registry], tmp_path: Path
+) -> None:
+    def bind(context: BindContext) -> Launch:
+        kernel, astray = Loopback(context.signature), context.settings["block"] == 64
+
+        def run(memory: Any, lens: int) -> None:
+            kernel.run(memory, lens)
+            if astray:
+                memory.view(lens + 12, 4).fill(0)
+
+        return launch_of(context.signature, run)
+
+    reg = make(bind, op="paged_lens_advance@1", id="made/paged_lens_advance/x", when=(), key=("lens.size",))
+    (found,) = tune(
+        reg,
+        "paged_lens_advance",
+        ("int32[5];strides=[2]",),
+        devices=["sim:0"],
+        kernel="made/paged_lens_advance/x",
+        out=tmp_path,
+    ).tuned
+    (excluded,) = found.excluded
+    assert (excluded.settings, excluded.rule) == ({"block": 64}, "wrong")
+    assert "4 bytes of lens changed, the first 12 bytes from the first element of its 36" in excluded.reason
 
 
 # Several cards --------------------------------------------------------------------------------------------------------

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from nbx_conformance.bench import Bench
-from nbx_conformance.buffers import PATTERNS, POISON
 from nbx_conformance.checks.judge import judge
 from nbx_conformance.largest import sets
 from nbx_conformance.roof import Roof, roof_of
 from nbx_conformance.trial import Outcome, Trial
+from nbx_registry.bands import PATTERNS, POISON
 from nbx_registry.errors import MissingFact
 
 NAME = "cold"

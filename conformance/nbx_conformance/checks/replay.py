@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from nbx_conformance.bench import Bench, Execution, Value
-from nbx_conformance.buffers import POISON
 from nbx_conformance.checks.judge import judge
 from nbx_conformance.problem import STEPS
 from nbx_conformance.trial import Outcome, Trial, differing, message
+from nbx_registry.bands import POISON
 from nbx_registry.errors import NbxError
 from nbx_registry.runtime import Graph, Stream
 
