@@ -8,7 +8,8 @@ import textwrap
 import pytest
 
 from nbx_cuda.runtime import CudaRuntime, driver
-from nbx_registry.errors import NbxError
+from nbx_registry.errors import CaptureError, NbxError
+from nbx_registry.streams import recorded
 
 
 def forget() -> None:
@@ -89,6 +90,13 @@ def test_using_an_absent_device_says_why(monkeypatch):
     monkeypatch.setattr(ctypes, "CDLL", no_library)
     with pytest.raises(NbxError, match="there is no cuda:0: no NVIDIA driver"):
         CudaRuntime().allocate(0, 16)
+
+
+@pytest.mark.parametrize("method", ["synchronize", "trim"])
+def test_what_waits_is_refused_while_calls_are_recorded(method):
+    with recorded(True), pytest.raises(CaptureError, match="cuda:0 is waited for") as refused:
+        getattr(CudaRuntime(), method)(0)
+    assert refused.value.code == "HOST_READ"
 
 
 def test_registering_and_asking_for_devices_imports_no_toolkit():

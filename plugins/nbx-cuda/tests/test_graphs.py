@@ -99,6 +99,7 @@ def test_inputs_are_copied_from_the_host_and_from_the_card(reg: nbx.Registry) ->
     [
         (lambda reg, y: y.numpy(), "HOST_READ"),
         (lambda reg, y: reg.runtime("cuda").synchronize(0), "HOST_READ"),
+        (lambda reg, y: reg.runtime("cuda").trim(0), "HOST_READ"),
         (lambda reg, y: reg.runtime("cuda").default_stream(0).synchronize(), "HOST_READ"),
         (lambda reg, y: reg.runtime("cuda").copy_in(0, y.address, X), "HOST_READ"),
         (lambda reg, y: nbx.empty((9,), device="cuda:0"), "MOVED"),

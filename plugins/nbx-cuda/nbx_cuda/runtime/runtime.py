@@ -76,6 +76,7 @@ class CudaRuntime:
 
     def trim(self, device: int) -> None:
         """Wait for the device and give it back what the pool keeps."""
+        refuse_wait(f"cuda:{device} is waited for")
         self._device(device).pool.trim()
 
     def copy_in(self, device: int, address: int, source: np.ndarray, stream: CudaStream | int | None = None) -> None:
