@@ -37,46 +37,46 @@ class MiniLM:
         self.device = device
         self.weights = {name: self._place(array) for name, array in weights.items()}
         self._join()
-        # Every token of a single sentence is of type 0: its embedding is one row, added to all.
-        self.token_type = self._place(weights["embeddings.token_type_embeddings.weight"][0])
+        # Every token of a single sentence is of type 0, whose embedding is one row: added to all positions once.
+        self.places = nbx.ops.add(
+            self.weights["embeddings.position_embeddings.weight"],
+            self._place(weights["embeddings.token_type_embeddings.weight"][0]),
+        )
+        # A row's root mean square is its Euclidean norm by the root of its width.
+        self.unit = nbx.ops.full(shape=(config.hidden,), fill_value=config.hidden**-0.5, device=device)
 
     def __call__(self, batch: Batch) -> Array:
         """Embed a batch: [B, hidden], on the model's device."""
         return self.embed(*self.placed(batch))
 
-    def placed(self, batch: Batch) -> tuple[Array, Array, Array, Array]:
-        """Return what `embed` takes: ids, positions, the mask of attention and the weights of the mean."""
-        positions = np.arange(batch.ids.shape[1], dtype=np.int64)
+    def placed(self, batch: Batch) -> tuple[Array, Array, Array]:
+        """Return what `embed` takes: ids, the mask of attention and what of the tokens counts."""
         mask = batch.keep[:, None, None, :]  # [B, 1, 1, T]: every query attends the kept keys
         share = batch.keep[:, :, None].astype(np.float32)
-        return self._place(batch.ids), self._place(positions), self._place(mask), self._place(share)
+        return self._place(batch.ids), self._place(mask), self._place(share)
 
-    def embed(self, ids: Array, positions: Array, mask: Array, share: Array) -> Array:
+    def embed(self, ids: Array, mask: Array, share: Array) -> Array:
         """Embed what lies on the device already; nothing of it is read on the host."""
-        x = self._embed(ids, positions)
+        words = nbx.ops.embedding(self.weights["embeddings.word_embeddings.weight"], ids)
+        x = self._norm(nbx.ops.add(words, self.places[: ids.shape[1]]), "embeddings.LayerNorm")
         for layer in range(self.config.layers):
-            x = self._layer(x, mask, f"encoder.layer.{layer}.")
+            # The words have been read: every layer's heads are merged where they were.
+            x = self._layer(x, mask, words, f"encoder.layer.{layer}.")
         return self._pool(x, share)
 
-    def _embed(self, ids: Array, positions: Array) -> Array:
-        words = nbx.ops.embedding(self.weights["embeddings.word_embeddings.weight"], ids)
-        places = nbx.ops.embedding(self.weights["embeddings.position_embeddings.weight"], positions)
-        return self._norm(nbx.ops.add(nbx.ops.add(words, self.token_type), places), "embeddings.LayerNorm")
-
-    def _layer(self, x: Array, mask: Array, at: str) -> Array:
+    def _layer(self, x: Array, mask: Array, merged: Array, at: str) -> Array:
         q, k, v = self._heads(self._linear(x, f"{at}attention.self"))
-        attended = self._merge(nbx.ops.scaled_dot_product_attention(q, k, v, mask))
+        nbx.ops.scaled_dot_product_attention(q, k, v, mask, out=self._by_head(merged))
         x = self._norm(
-            nbx.ops.add(x, self._linear(attended, f"{at}attention.output.dense")), f"{at}attention.output.LayerNorm"
+            nbx.ops.add(x, self._linear(merged, f"{at}attention.output.dense")), f"{at}attention.output.LayerNorm"
         )
         wide = self._linear(x, f"{at}intermediate.dense", activation="gelu")
         return self._norm(nbx.ops.add(x, self._linear(wide, f"{at}output.dense")), f"{at}output.LayerNorm")
 
     def _pool(self, x: Array, share: Array) -> Array:
+        """Sum the tokens that count; what the mean would divide by drops out of the quotient."""
         total = nbx.ops.sum(nbx.ops.multiply(x, share), axis=1)  # [B, hidden]
-        mean = nbx.ops.divide(total, nbx.ops.sum(share, axis=1))
-        squares = nbx.ops.sum(nbx.ops.multiply(mean, mean), axis=-1, keepdims=True)
-        return nbx.ops.divide(mean, nbx.ops.sqrt(squares))
+        return nbx.ops.rms_norm(total, self.unit, eps=0.0)
 
     def _join(self) -> None:
         """Make one weight of a layer's queries, keys and values, so that one product makes all three."""
@@ -93,10 +93,11 @@ class MiniLM:
         by_head = nbx.ops.permute_dims(split, axes=(2, 0, 3, 1, 4))
         return by_head[0], by_head[1], by_head[2]
 
-    def _merge(self, x: Array) -> Array:
-        """The way back; the heads of a token become neighbours, so this one is a copy."""
-        batch, heads, tokens, width = x.shape
-        return nbx.ops.permute_dims(x, axes=(0, 2, 1, 3), copy=True).reshape((batch, tokens, heads * width))
+    def _by_head(self, x: Array) -> Array:
+        """[B, T, hidden] to [B, heads, T, hidden / heads], a view: what is written there lies token by token."""
+        batch, tokens, hidden = x.shape
+        split = x.reshape((batch, tokens, self.config.heads, hidden // self.config.heads))
+        return nbx.ops.permute_dims(split, axes=(0, 2, 1, 3))
 
     def _linear(self, x: Array, name: str, activation: Literal["gelu"] | None = None) -> Array:
         return nbx.ops.linear(x, self.weights[f"{name}.weight"], self.weights[f"{name}.bias"], activation=activation)
