@@ -1,18 +1,12 @@
-"""dequant_gemv_int4: a vector times a packed weight, in an order that is stated, and faster in another one.
-
-`ordered` computes 64 columns, group after group. A group is 16 rows of words; for each of these and each column there
-is one running sum in float32, to which every group adds its word's eight products from the lowest nibble to the
-highest, each by one fused multiply-add of x and of the weight as `dequant_int4` has it. At the end the 16 sums are
-added in halves: the upper eight to the lower eight, and so on. The order is the program's and no layout's, so that
-bits do not depend on ``BLOCK_N``, warps or stages, and dequantising first and multiplying in this order gives the same.
+"""dequant_gemv_int4: a vector times a packed weight, whose sums are scaled and not its weights.
 
 `split` takes two operations a weight. A program's threads share the rows: each adds up x q of some rows of words, and
 of x alone, and applies scale and minimum to the sums. For float16 nibbles stay where they are in a word: their bits are
 those of a very small float32 (`small_nibble`), and the power of two that is missing is in x, whose range leaves room
 for it. Where x, scale or minimum is not finite, or a sum too large, weights are made after all, one by one.
 
-Both are deterministic. An H200 reads the words of 8192 x 28672 in 29 us, which is as long as four operations a weight
-take: `ordered`, with six, takes 69 us, and `split` in strips, with two and a half, 46 us.
+Deterministic. An H200 reads the words of 8192 x 28672 in 29 us, which is as long as four operations a weight take:
+`split` in strips, with two and a half, takes 46 us.
 """
 
 from __future__ import annotations
@@ -26,15 +20,12 @@ from nbx_registry.launch import BindContext, Launch
 from nbx_registry.space import Space
 from nbx_registry.spec import TensorSpec
 from nbx_triton.compiler import THREADS_PER_WARP, Options
+from nbx_triton.kernels.gemv import fetch, singles
 from nbx_triton.kernels.int4 import WORDS, nibble, packed, weights_of, wide_gemv
 from nbx_triton.kernels.strided import program
 from nbx_triton.launching import Argument, launch
 
-ORDERED = Space(
-    parameters={"block_n": (1, 8, 32, 64), "warps": (2, 4), "stages": (2, 3, 4, 5)},
-    exclude={"less than a line of memory": "block_n < 32 and N > 32"},
-)
-SPLIT = Space(
+SETTINGS = Space(
     parameters={
         "programs": (128, 256, 512),
         "strips": (1, 2),
@@ -48,162 +39,17 @@ SPLIT = Space(
 
 
 @triton.jit
-def halves(sums):
-    """Return the upper half of the rows added to the lower half."""
-    both = tl.reshape(sums, (2, sums.shape[0] // 2, sums.shape[1]))
-    low, high = tl.split(tl.permute(both, (1, 2, 0)))
-    return low + high
-
-
-@triton.jit
-def fetch(place, here, MASKED: tl.constexpr):
-    """Return what is at ``place``, 0 where MASKED and not ``here``."""
-    if MASKED:
-        value = tl.load(place, mask=here, other=0)
-    else:
-        value = tl.load(place)
-    return value
-
-
-@triton.jit
 def factors(x, row, known, x_stride, PACKED: tl.constexpr, MASKED: tl.constexpr):
     """Return the eight factors of each row of words as float32. PACKED: they lie side by side, and are loaded so."""
-    BITS: tl.constexpr = x.dtype.element_ty.primitive_bitwidth
     found = ()
     if PACKED:
         places = (x + 8 * row).to(tl.pointer_type(tl.uint64), bitcast=True)
-        for j in tl.static_range(BITS // 8):
-            both = fetch(places + j, known, MASKED)
-            for i in tl.static_range(64 // BITS):
-                bits = (both >> (32 * (i * BITS // 32))).to(tl.uint32)
-                if x.dtype.element_ty == tl.bfloat16:
-                    # The upper half of a float32.
-                    bits = bits & 0xFFFF0000 if i % 2 else bits << 16
-                if x.dtype.element_ty == tl.float16:
-                    number = (bits >> (16 * (i % 2))).to(tl.uint16).to(tl.float16, bitcast=True).to(tl.float32)
-                else:
-                    number = bits.to(tl.float32, bitcast=True)
-                found = found + (number,)  # noqa: RUF005
+        for j in tl.static_range(x.dtype.element_ty.primitive_bitwidth // 8):
+            found = found + singles(fetch(places + j, known, MASKED), x.dtype.element_ty)
     else:
         for i in tl.static_range(8):
             found = found + (fetch(x + (8 * row + i) * x_stride, known, MASKED).to(tl.float32),)  # noqa: RUF005
     return found
-
-
-@triton.jit
-def add_group(
-    sums,
-    x,
-    w,
-    scale,
-    zero_min,
-    one,
-    first,
-    rows,
-    here,
-    x_stride,
-    row_stride,
-    PACKED: tl.constexpr,
-    MASKED: tl.constexpr,
-    UNEVEN: tl.constexpr,
-    WORDS: tl.constexpr,
-):
-    """Return the sums of `ordered` with those of one group added, whose words begin in row ``first``.
-
-    ``w``, ``scale`` and ``zero_min`` point to its columns. Rows from ``rows`` on add 0.
-    """
-    row = first + tl.arange(0, WORDS)
-    known = row < rows
-    inside = here[None, :]
-    if MASKED:
-        inside = inside & known[:, None]
-    words = fetch(w[None, :] + row[:, None] * row_stride, inside, MASKED or UNEVEN)
-    step = fetch(scale, here, UNEVEN).to(tl.float32)[None, :]
-    least = fetch(zero_min, here, UNEVEN).to(tl.float32)[None, :]
-    numbers = factors(x, row, known, x_stride, PACKED, MASKED)
-    for i in tl.static_range(8):
-        weights = tl.fma(nibble(words, one, i), step, least)
-        if MASKED:
-            weights = tl.where(known[:, None], weights, 0.0)
-        sums = tl.fma(tl.broadcast_to(numbers[i][:, None], sums.shape), weights, sums)
-    return sums
-
-
-@triton.jit
-def ordered(
-    x,
-    w,
-    scale,
-    zero_min,
-    out,
-    one,
-    rows,
-    columns,
-    x_stride,
-    w_strides,
-    scale_strides,
-    min_strides,
-    out_stride,
-    PACKED: tl.constexpr,
-    WHOLE: tl.constexpr,
-    UNEVEN: tl.constexpr,
-    WIDE: tl.constexpr,
-    STAGES: tl.constexpr,
-    WORDS: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-):
-    """Write BLOCK_N columns. WHOLE: the last group is as long as the others."""
-    number = program(WIDE)
-    column = number * BLOCK_N + tl.arange(0, BLOCK_N)
-    here = column < columns
-    w += column * w_strides[1]
-    scale += column * scale_strides[1]
-    zero_min += column * min_strides[1]
-    sums = tl.zeros((WORDS, BLOCK_N), tl.float32)
-    groups = rows // WORDS
-    for block in tl.range(groups, num_stages=STAGES):
-        group = number * 0 + block
-        steps, least = scale + group * scale_strides[0], zero_min + group * min_strides[0]
-        sums = add_group(
-            sums,
-            x,
-            w,
-            steps,
-            least,
-            one,
-            group * WORDS,
-            rows,
-            here,
-            x_stride,
-            w_strides[0],
-            PACKED,
-            False,
-            UNEVEN,
-            WORDS,
-        )
-    if not WHOLE:
-        group = number * 0 + groups
-        steps, least = scale + group * scale_strides[0], zero_min + group * min_strides[0]
-        sums = add_group(
-            sums,
-            x,
-            w,
-            steps,
-            least,
-            one,
-            group * WORDS,
-            rows,
-            here,
-            x_stride,
-            w_strides[0],
-            PACKED,
-            True,
-            UNEVEN,
-            WORDS,
-        )
-    sums = halves(halves(halves(halves(sums))))
-    total = tl.reshape(sums, (BLOCK_N,))
-    tl.store(out + column * out_stride, total.to(out.dtype.element_ty), mask=here)
 
 
 @triton.jit
@@ -362,43 +208,18 @@ def split(
         tl.store(out + own * out_stride, total.to(out.dtype.element_ty), mask=here)
 
 
-def _arguments(ctx: BindContext) -> dict[str, Argument]:
+def arguments(ctx: BindContext) -> dict[str, Argument]:
+    """Return the arguments that are a product's operands."""
     x, w, _, _ = ctx.signature.tensors
     return {**packed(ctx), "x": "x", "rows": w.shape[0], "x_stride": x.strides[0]}
 
 
-def _side_by_side(x: TensorSpec) -> bool:
+def side_by_side(x: TensorSpec) -> bool:
+    """Whether eight factors are loaded as words of eight bytes."""
     return x.strides[0] == 1 and x.align % 8 == 0
 
 
-def bind_ordered(ctx: BindContext) -> Sequence[Launch]:
-    """Bind ``dequant_gemv_int4`` in its stated order."""
-    x, w, _, _ = ctx.signature.tensors
-    (out,) = ctx.signature.outputs
-    if out.size == 0:
-        return ()
-    block_n = ctx.settings["block_n"]
-    step = launch(
-        ctx,
-        ordered,
-        programs=triton.cdiv(out.size, block_n),
-        arguments={**_arguments(ctx), "out": "out", "out_stride": out.strides[0]},
-        constants={
-            "PACKED": _side_by_side(x),
-            "WHOLE": w.shape[0] % WORDS == 0,
-            "UNEVEN": out.size % block_n != 0,
-            "WIDE": wide_gemv(ctx),
-            "STAGES": ctx.settings["stages"],
-            "WORDS": WORDS,
-            "BLOCK_N": block_n,
-        },
-        # What is fused is written so.
-        options=Options(num_warps=ctx.settings["warps"], num_stages=1, enable_fp_fusion=False),
-    )
-    return (step,)
-
-
-def bind_split(ctx: BindContext) -> Sequence[Launch]:
+def bind(ctx: BindContext) -> Sequence[Launch]:
     """Bind ``dequant_gemv_int4`` with rows shared among a program's threads."""
     x, w, _, _ = ctx.signature.tensors
     (out,) = ctx.signature.outputs
@@ -414,9 +235,9 @@ def bind_split(ctx: BindContext) -> Sequence[Launch]:
         ctx,
         split,
         programs=triton.cdiv(out.size, strips * block_n),
-        arguments={**_arguments(ctx), "out": "out", "out_stride": out.strides[0]},
+        arguments={**arguments(ctx), "out": "out", "out_stride": out.strides[0]},
         constants={
-            "PACKED": _side_by_side(x),
+            "PACKED": side_by_side(x),
             "MASKED": w.shape[0] % (parts * rows) != 0,
             "UNEVEN": out.size % (strips * block_n) != 0,
             "WIDE": wide_gemv(ctx),
