@@ -52,9 +52,6 @@ class Built:
     shared_bytes: int | None = None
     registers: int | None = None
     threads: int | None = None
-    code: str | None = None
-    """SHA-256 of the code that does the work, as the device or its driver takes it, without the target's name: equal
-    only where two targets run the same instructions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,8 +321,7 @@ def _built(reader: Reader) -> Built:
         name: reader.integer(name) if reader.data.get(name) is not None else None
         for name in ("shared_bytes", "registers", "threads")
     }
-    code = reader.hexadecimal("code") if reader.data.get("code") is not None else None
-    return Built(reader.string("arch"), reader.optional_string("toolkit"), **numbers, code=code)
+    return Built(reader.string("arch"), reader.optional_string("toolkit"), **numbers)
 
 
 def _time(reader: Reader, name: str) -> datetime:

@@ -1,9 +1,9 @@
 """Evidence: what has been checked about a kernel for a device, read from bundles, and the gate it must pass.
 
 A bundle counts where contract and kernel code are those it was made with. What it says is ``here`` for devices of its
-evidence class on its runtime, with its toolkit, runtime and suite versions; with others of these ``elsewhere``. For
-another class it is at most ``elsewhere``, and only where both run the same code, as the ``built`` entries of bundles
-show. ``elsewhere`` counts only for kernels that are also built for the device, within its limits.
+evidence class on its runtime, with its toolkit, runtime and suite versions; with others of these ``elsewhere``. Of
+another class it says what was built, and no more. ``elsewhere`` counts only for kernels that are also built for the
+device, within its limits.
 
 Of several bundles from the same place (reach, means, class, runtime, versions) the latest speaks; of several places the
 best, except that a failure here is made good only by a later pass here.
@@ -209,7 +209,7 @@ class EvidenceStore:
         built = _built(current, device)
         best = NO_EVIDENCE if built is None else Evidence("built", bundle=str(built.path))
         for bundle, record in current:
-            judged = self._judge(bundle, record, current, device, live, toolkit)
+            judged = self._judge(bundle, record, device, live, toolkit)
             if judged is None:
                 continue
             if judged.level == "none":
@@ -229,18 +229,13 @@ class EvidenceStore:
         self,
         bundle: Bundle,
         record: Record,
-        current: Sequence[_Found],
         device: Device,
         live: LiveDevice | None,
         toolkit: str | None,
     ) -> Evidence | None:
         """Return what one record says for a device: elsewhere, here, or none for a failure here; None for nothing."""
         path = str(bundle.path)
-        if bundle.runtime != device.runtime:
-            return None
-        if bundle.evidence_class != device.evidence_class:
-            if record.verdict == "pass" and (arch := _same_code(record, current, device)):
-                return Evidence("elsewhere", bundle=path, where=f"{arch} on {bundle.device}, the same code")
+        if not _same_place(bundle, device):
             return None
         other = "; ".join(self._other(bundle, record, live, toolkit))
         if record.verdict == "fail" and bundle.reach == "here" and not other:
@@ -369,15 +364,3 @@ def _fits(entry: Built, device: Device) -> bool:
         if needed is not None and key in device.facts and needed > device.facts[key].value:
             return False
     return True
-
-
-def _same_code(record: Record, current: Sequence[_Found], device: Device) -> str | None:
-    """Return the arch for which a record checked the very code that a device of another class runs; None if it did not.
-
-    Entries must say which code does the work. A record whose entries name several codes does not say which of them ran.
-    """
-    codes = {entry.code for entry in record.built}
-    wanted = {entry.code for found in current for entry in _entries(found, device)}
-    if len(codes) != 1 or None in codes or wanted != codes:
-        return None
-    return record.built[0].arch

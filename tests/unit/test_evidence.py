@@ -190,25 +190,12 @@ def test_a_build_alone_is_built_for_its_targets_whatever_the_class(folder):
     assert level(store, device("sm_80", "sm_80-108")).level == "none"
 
 
-def test_another_class_is_elsewhere_only_where_the_code_is_the_same(folder):
-    volta = device("sm_70", "sm_70-80")
-    for codes, expected in (((None, None), "built"), ((OTHER, CODE), "built"), ((OTHER, OTHER), "elsewhere")):
-        entries = [{"arch": "sm_90", "code": codes[0]}]
-        ours = [{"arch": "sm_70", "code": codes[1]}]
-        store = folder(
-            content({KERNEL.id: record(built=entries)}),
-            elsewhere(
-                {KERNEL.id: record(verdict="built", cases=[], expected=0, built=ours)}, reach="built", via="compiler"
-            ),
-        )
-        assert level(store, volta).level == expected
-    assert level(store, volta).where == "sm_90 on n/h, the same code"
-
-
-def test_a_bundle_that_built_several_codes_does_not_say_which_ran(folder):
-    built = [{"arch": "sm_90", "code": OTHER}, {"arch": "sm_70", "code": CODE}]
-    store = folder(content({KERNEL.id: record(built=built)}))
-    assert level(store, device("sm_70", "sm_70-80")).level == "built"
+def test_of_another_class_a_bundle_says_what_was_built_and_no_more(folder):
+    # One binary may run on both; what it was bound with there (grids, splits) is of the other product.
+    other = device("sm_90", "sm_90-114")
+    assert level(folder(content())).level == "here"
+    assert level(folder(content()), other).level == "built"
+    assert level(folder(content()), device("sm_70", "sm_70-80")).level == "none"
 
 
 def test_another_runtime_says_nothing(folder):
@@ -453,7 +440,6 @@ def test_a_refused_bundle_opens_nothing_and_is_told(folder, tmp_path):
         ("kernels/K/cases/0/check", DELETE, "kernels.p/add/tile.cases[0].check: is missing"),
         ("kernels/K/cases/0/chek", 1, "kernels.p/add/tile.cases[0].chek: unknown key; did you mean 'check'"),
         ("kernels/K/built/0/registers", -1, "kernels.p/add/tile.built[0].registers: is -1"),
-        ("kernels/K/built/0/code", "x", "built[0].code: 'x' is no SHA-256"),
         ("kernels/K/built", [3], "kernels.p/add/tile.built[0]: is a number; it must be an object"),
         ("kernels/K/kernel_digest", "B" * 64, "kernel_digest: 'BBB"),
         ("kernels/K/bakend", "t", "kernels.p/add/tile.bakend: unknown key; did you mean 'backend'"),
