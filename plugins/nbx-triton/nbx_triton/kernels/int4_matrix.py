@@ -7,8 +7,8 @@ so that each of the four products has its sum in one of them. A fifth product, w
 and minimum are applied to sums of a group. That takes less than two operations a weight, all told.
 
 A program has some columns and all of the depth; half of its warps take the even groups, half the odd ones, whose x is
-in the four columns of the other operand that are left. Each thread loads the very words, scales and minima that the
-unit wants in it, those of a later turn while it works on one: nothing but x goes through shared memory.
+in the four columns of the other operand that are left. Words, scales and minima travel through shared memory, those of
+some turns while one is worked on, in the order in which threads read what the unit wants in them.
 
 Deterministic. Where x, scale or minimum is not finite, or a sum too large, weights are made after all, one by one.
 """
@@ -28,8 +28,7 @@ from nbx_triton.kernels.int4_gemv import exactly
 from nbx_triton.kernels.strided import program
 from nbx_triton.launching import launch
 
-SETTINGS = Space(parameters={"warps": (4, 8), "groups": (1, 2)})
-"""``groups``: those that each half of the warps works on in a turn, while as many are under way."""
+SETTINGS = Space(parameters={"warps": (2, 4, 8), "stages": (3, 4, 5, 6)})
 
 
 @triton.jit
@@ -46,18 +45,17 @@ def two_nibbles(words, PLACE: tl.constexpr):
 def load_words(
     w, first, rows, column, columns, w_strides, MASKED: tl.constexpr, UNEVEN: tl.constexpr, WARPS: tl.constexpr
 ):
-    """Return the words of two groups in the shape in which a thread loads what the unit wants in that thread.
+    """Return the words of two groups, four columns of a row of words side by side: the four of one thread.
 
-    Its axes are the unit's four lanes of the depth, its eight lanes of rows with the warps, and of one thread twice two
-    rows of words and four columns. The first half of the warps takes the first group.
+    The others of a thread come rounds of threads later. Along a round are the unit's four lanes of the depth, its eight
+    lanes of rows, and the warps, of which the first half takes the first group; from one to the next there are two rows
+    of words twice. So a round is one piece of shared memory, whoever loads it and whoever reads it.
     """
-    lane = tl.arange(0, 4)[:, None, None, None, None]
-    strip = tl.arange(0, 8 * WARPS)[None, :, None, None, None]
-    far = tl.arange(0, 2)[None, None, :, None, None]
-    near = tl.arange(0, 2)[None, None, None, :, None]
-    across = tl.arange(0, 4)[None, None, None, None, :]
+    place = tl.arange(0, 128 * WARPS)[:, None]
+    lane, strip = place % 4, place // 4 % (8 * WARPS)
+    near, far = place // (32 * WARPS) % 2, place // (64 * WARPS)
     row = (first + strip // (4 * WARPS)) * 16 + far * 8 + lane * 2 + near
-    own = column + strip % (4 * WARPS) * 4 + across
+    own = column + strip % (4 * WARPS) * 4 + tl.arange(0, 4)[None, :]
     if UNEVEN:
         # Past the last column its weights are read once more, and not written.
         own = tl.minimum(own, columns - 1)
@@ -70,18 +68,17 @@ def load_words(
 @triton.jit
 def as_rows(words, WARPS: tl.constexpr):
     """Return what `load_words` loaded as a matrix of columns and rows of words: nothing moves between threads."""
-    words = tl.permute(tl.reshape(words, (4, WARPS, 8, 2, 2, 2, 2)), (5, 1, 6, 2, 3, 0, 4))
+    words = tl.permute(tl.reshape(words, (2, 2, WARPS, 8, 4, 2, 2)), (5, 2, 6, 3, 0, 4, 1))
     return tl.reshape(words, (32 * WARPS, 16))
 
 
 @triton.jit
 def load_facts(facts, first, groups, column, columns, strides, UNEVEN: tl.constexpr, WARPS: tl.constexpr):
     """Return scales or minima of two groups, loaded as `load_words` loads words; past the last group, its own."""
-    lane = tl.arange(0, 4)[:, None, None]
-    strip = tl.arange(0, 8 * WARPS)[None, :, None]
-    across = tl.arange(0, 4)[None, None, :]
+    place = tl.arange(0, 32 * WARPS)[:, None]
+    strip = place // 4
     group = tl.minimum(first + strip // (4 * WARPS), groups - 1)
-    own = column + strip % (4 * WARPS) * 4 + across + lane * 0
+    own = column + strip % (4 * WARPS) * 4 + tl.arange(0, 4)[None, :]
     if UNEVEN:
         own = tl.minimum(own, columns - 1)
     return tl.load(facts + group * strides[0] + own * strides[1])
@@ -90,7 +87,7 @@ def load_facts(facts, first, groups, column, columns, strides, UNEVEN: tl.conste
 @triton.jit
 def beside_sums(facts, WARPS: tl.constexpr):
     """Return what `load_facts` loaded as float32 numbers, each where a sum is that it is for."""
-    facts = tl.reshape(tl.permute(tl.reshape(facts, (4, WARPS, 8, 2, 2)), (3, 1, 4, 2, 0)), (32 * WARPS, 4, 1))
+    facts = tl.reshape(tl.permute(tl.reshape(facts, (WARPS, 8, 4, 2, 2)), (3, 0, 4, 1, 2)), (32 * WARPS, 4, 1))
     return tl.reshape(tl.broadcast_to(facts, (32 * WARPS, 4, 2)), (32 * WARPS, 8)).to(tl.float32)
 
 
@@ -123,10 +120,10 @@ def matrix(
     MASKED: tl.constexpr,
     UNEVEN: tl.constexpr,
     WIDE: tl.constexpr,
-    GROUPS: tl.constexpr,
+    STAGES: tl.constexpr,
     WARPS: tl.constexpr,
 ):
-    """Write 16 * WARPS columns. MASKED: words end within a turn of GROUPS pairs; UNEVEN: columns within a tile."""
+    """Write 16 * WARPS columns. MASKED: words end within two groups; UNEVEN: columns within a tile."""
     ROWS: tl.constexpr = 32 * WARPS
     number = program(WIDE)
     zero = number * 0
@@ -136,37 +133,20 @@ def matrix(
     half = tl.arange(0, ROWS)[:, None] // 16 % WARPS // (WARPS // 2)
     ones = tl.full((ROWS, 32), 1.0, tl.float32).to(tl.float16)
     total = tl.zeros((ROWS, 8), tl.float32)
-    words, steps, leasts, factors = (), (), (), ()
-    for g in tl.static_range(GROUPS):
-        at = zero + 2 * g
-        words = words + (load_words(w, at, rows, column, columns, w_strides, MASKED, UNEVEN, WARPS),)  # noqa: RUF005
-        steps = steps + (load_facts(scale, at, groups, column, columns, scale_strides, UNEVEN, WARPS),)  # noqa: RUF005
-        leasts = leasts + (load_facts(zero_min, at, groups, column, columns, min_strides, UNEVEN, WARPS),)  # noqa: RUF005
-        factors = factors + (load_factors(x, at, rows, x_stride, MASKED),)  # noqa: RUF005
-    for first in tl.range(0, groups, 2 * GROUPS, num_stages=1):
-        next_words, next_steps, next_leasts, next_factors = (), (), (), ()
-        for g in tl.static_range(GROUPS):
-            # Under way while this turn is worked on; past the end those of the last turn are loaded once more.
-            at = zero + first + 2 * (GROUPS + g)
-            if not MASKED:
-                at = tl.minimum(at, groups - 2)
-            more = load_words(w, at, rows, column, columns, w_strides, MASKED, UNEVEN, WARPS)
-            next_words = next_words + (more,)  # noqa: RUF005 - the compiler unpacks no tuples
-            more = load_facts(scale, at, groups, column, columns, scale_strides, UNEVEN, WARPS)
-            next_steps = next_steps + (more,)  # noqa: RUF005
-            more = load_facts(zero_min, at, groups, column, columns, min_strides, UNEVEN, WARPS)
-            next_leasts = next_leasts + (more,)  # noqa: RUF005
-            next_factors = next_factors + (load_factors(x, at, rows, x_stride, MASKED),)  # noqa: RUF005
-            products = tl.zeros((ROWS, 8), tl.float32)
-            for i in tl.static_range(4):
-                nibbles = tl.reshape(two_nibbles(as_rows(words[g], WARPS), i), (ROWS, 32))
-                sums = tl.dot(nibbles, factors[g])
-                if i % 2 == 1:
-                    sums *= 0.0625
-                products = tl.where(place == 4 * half + i, sums, products)
-            alone = tl.dot(ones, factors[g]) * 2.0**-24
-            total += products * beside_sums(steps[g], WARPS) + alone * beside_sums(leasts[g], WARPS)
-        words, steps, leasts, factors = next_words, next_steps, next_leasts, next_factors
+    for turn in tl.range(0, groups, 2, num_stages=STAGES):
+        first = zero + turn
+        words = as_rows(load_words(w, first, rows, column, columns, w_strides, MASKED, UNEVEN, WARPS), WARPS)
+        steps = load_facts(scale, first, groups, column, columns, scale_strides, UNEVEN, WARPS)
+        leasts = load_facts(zero_min, first, groups, column, columns, min_strides, UNEVEN, WARPS)
+        factors = load_factors(x, first, rows, x_stride, MASKED)
+        products = tl.zeros((ROWS, 8), tl.float32)
+        for i in tl.static_range(4):
+            sums = tl.dot(tl.reshape(two_nibbles(words, i), (ROWS, 32)), factors)
+            if i % 2 == 1:
+                sums *= 0.0625
+            products = tl.where(place == 4 * half + i, sums, products)
+        alone = tl.dot(ones, factors) * 2.0**-24
+        total += products * beside_sums(steps, WARPS) + alone * beside_sums(leasts, WARPS)
     # Rows are columns as `as_rows` has them: in order of columns, those of both halves side by side.
     result = tl.sum(tl.where(place // 4 == half, total, 0.0), axis=1) * 2.0**24
     result = tl.permute(tl.reshape(result, (2, 2, WARPS // 2, 2, 8)), (2, 4, 0, 3, 1))
@@ -186,7 +166,7 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
     (out,) = ctx.signature.outputs
     if out.size == 0:
         return ()
-    warps, groups = ctx.settings["warps"], ctx.settings["groups"]
+    warps = ctx.settings["warps"]
     block_n = 16 * warps
     step = launch(
         ctx,
@@ -201,10 +181,10 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
             "out_stride": out.strides[0],
         },
         constants={
-            "MASKED": w.shape[0] % (2 * WORDS * groups) != 0,
+            "MASKED": w.shape[0] % (2 * WORDS) != 0,
             "UNEVEN": out.size % block_n != 0,
             "WIDE": wide_gemv(ctx),
-            "GROUPS": groups,
+            "STAGES": ctx.settings["stages"],
             "WARPS": warps,
         },
         options=Options(num_warps=warps, num_stages=1, enable_fp_fusion=True),
