@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from nbx_conformance import kinds, values
-from nbx_conformance.cases import COSTS, Case, CaseTable
+from nbx_conformance.cases import COSTS, Case, CaseTable, kinds, values
 from nbx_conformance.checks import cost
-from nbx_conformance.parts import batch_of
-from nbx_conformance.problem import Problem
-from nbx_conformance.sample import LARGE, is_wide, problem_of
+from nbx_conformance.problems.parts import batch_of
+from nbx_conformance.problems.problem import Problem
+from nbx_conformance.problems.sample import LARGE, is_wide, problem_of
 from nbx_registry import dtypes
 from nbx_registry.dtypes import DType
 from nbx_registry.errors import FileError, NbxError, SignatureError, nearest

@@ -8,7 +8,7 @@ import pytest
 
 if TYPE_CHECKING:
     from nbx_conformance.plugin_checks import PluginItem
-    from nbx_conformance.session import Session
+    from nbx_conformance.runs.session import Session
 
 OUTCOME = "nbx_plugin_check"
 """The name under which a report carries what was found of a plugin."""
@@ -49,7 +49,7 @@ class Looked:
 
 def take(run: Session, found: dict[str, Any]) -> None:
     """Take in what a report carries."""
-    from nbx_conformance.trial import Outcome
+    from nbx_conformance.trials.trial import Outcome
 
     outcome = Outcome(found["check"], found["verdict"], found["detail"])
     run.outcomes.setdefault(found["plugin"], {})[found["check"]] = outcome

@@ -16,11 +16,11 @@ from nbx_conformance.pytest_checks import OUTCOME, Looked, take
 from nbx_conformance.pytest_trials import RECORD, TRIAL, Nothing, Tried, found_in
 
 if TYPE_CHECKING:
-    from nbx_conformance.journal import Journal
-    from nbx_conformance.options import Options
-    from nbx_conformance.profiles import Judged
-    from nbx_conformance.runner import Item, Record
-    from nbx_conformance.session import Session
+    from nbx_conformance.bundles.journal import Journal
+    from nbx_conformance.runs.options import Options
+    from nbx_conformance.runs.profiles import Judged
+    from nbx_conformance.runs.runner import Item, Record
+    from nbx_conformance.runs.session import Session
 
 _STOPPED = (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR)
 """Ends of a session that leave trials undone."""
@@ -63,7 +63,7 @@ class Collector:
 
     def begin(self, key: str, run: Session) -> None:
         """Take in a run; it goes on from its journal if that is asked for. Raises `NbxError`."""
-        from nbx_conformance.journal import beside, keep
+        from nbx_conformance.bundles.journal import beside, keep
 
         run.began = self._began
         if self.out is not None and self.config.getoption("--nbx-resume") and beside(self.out).exists():
@@ -92,7 +92,7 @@ class Collector:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take in a trial's record, or what was found of a plugin, made here or in another process."""
-        from nbx_conformance.runner import Record
+        from nbx_conformance.runs.runner import Record
 
         trial, found = found_in(report, TRIAL), found_in(report, RECORD)
         if trial is None or report.when == "teardown":
@@ -111,7 +111,7 @@ class Collector:
     def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport) -> None:
         """Make a record of a trial whose process ended; another goes on with the rest."""
         from nbx_conformance.report import failure
-        from nbx_conformance.worker import TRIAL_SECONDS, ended
+        from nbx_conformance.runs.worker import TRIAL_SECONDS, ended
 
         trial, began = self._started.get(crashitem, ({}, 0.0))
         run = self.runs.get(trial.get("run", ""))
@@ -161,9 +161,9 @@ class Collector:
 
     def _told(self, key: str, options: dict[str, Any]) -> None:
         """Begin a run that another process told of, and the journal."""
-        from nbx_conformance.journal import Journal, beside
-        from nbx_conformance.options import Options
-        from nbx_conformance.session import Session
+        from nbx_conformance.bundles.journal import Journal, beside
+        from nbx_conformance.runs.options import Options
+        from nbx_conformance.runs.session import Session
         from nbx_registry.errors import NbxError
 
         if self.part:
@@ -205,8 +205,8 @@ class Collector:
             self.notes.append(f"broken off: {self.out} is not written")
 
     def _finish(self) -> None:
-        from nbx_conformance.session import unmeasured
-        from nbx_conformance.waivers import wrong
+        from nbx_conformance.runs.session import unmeasured
+        from nbx_conformance.runs.waivers import wrong
 
         for run in self.runs.values():
             self.failed += wrong(run)
@@ -227,7 +227,7 @@ class Collector:
     def _judge(self) -> None:
         """Judge the profiles that were asked for, by each run that tried anything."""
         for name in self.config.getoption("--nbx-profile") or ():
-            from nbx_conformance import profiles
+            from nbx_conformance.runs import profiles
 
             for run in self.runs.values():
                 if run.records:
@@ -239,7 +239,7 @@ class Collector:
                     (self.notes if judged.satisfied else self.failed).extend(judged.lines())
 
     def _write(self, out: Path) -> list[str]:
-        from nbx_conformance.bundle import write
+        from nbx_conformance.bundles.bundle import write
         from nbx_registry.errors import NbxError
 
         if not self.runs:
@@ -293,7 +293,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if options is None:
         return
     from nbx_conformance import plugin_checks
-    from nbx_conformance.session import sessions
+    from nbx_conformance.runs.session import sessions
     from nbx_registry.errors import NbxError
 
     collector = metafunc.config.stash[_COLLECTOR]
@@ -328,7 +328,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def _overridden(options: Options, config: pytest.Config) -> Options:
     """Return a suite's options with those of the command line in their place."""
-    from nbx_conformance.shards import parse
+    from nbx_conformance.runs.shards import parse
 
     given: dict[str, Any] = {}
     for name in ("device", "via", "size"):
@@ -340,7 +340,7 @@ def _overridden(options: Options, config: pytest.Config) -> Options:
         if values:
             given[many] = tuple(values)
     if names := config.getoption("--nbx-profile"):
-        from nbx_conformance import profiles
+        from nbx_conformance.runs import profiles
 
         given["ops"], given["size"] = profiles.asked(names, given.get("ops", options.ops), given.get("size"))
     if files := config.getoption("--nbx-waivers"):

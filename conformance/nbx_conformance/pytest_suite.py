@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from nbx_conformance.options import Options
+from nbx_conformance.runs.options import Options
 
 if TYPE_CHECKING:
     import pytest

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from nbx_conformance.runner import Item
-    from nbx_conformance.session import Session
+    from nbx_conformance.runs.runner import Item
+    from nbx_conformance.runs.session import Session
 
 TRIAL = "nbx_trial"
 """The name under which a report carries which trial it is about, from its setup on: its process may end in it."""
@@ -41,8 +41,8 @@ class Tried:
     def __call__(self, request: pytest.FixtureRequest) -> None:
         """Try it."""
         from nbx_conformance.report import failure
-        from nbx_conformance.turns import turn
-        from nbx_conformance.worker import TRIAL_SECONDS
+        from nbx_conformance.runs.turns import turn
+        from nbx_conformance.runs.worker import TRIAL_SECONDS
 
         with turn(self._run.site, self._item):
             if hasattr(request.config, "workerinput"):

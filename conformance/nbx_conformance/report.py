@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 from nbx_conformance import plugin_checks
-from nbx_conformance.runner import Item, Record
-from nbx_conformance.session import Session
+from nbx_conformance.runs.runner import Item, Record
+from nbx_conformance.runs.session import Session
 
 _SAID = ("pass", "refused", "waived", "fail", "error")
 _HEAD = (

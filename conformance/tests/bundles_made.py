@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nbx_conformance.bundle import seal
+from nbx_conformance.bundles.bundle import seal
 
 DIGEST = "a" * 64
 PROFILE = {"ulp": [0.25, 0.5, 1.5], "l2": 1e-7, "share": 0.5, "worst": [3, 7]}

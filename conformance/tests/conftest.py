@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from nbx_conformance.options import Options
-from nbx_conformance.runner import Record
-from nbx_conformance.session import Session
+from nbx_conformance.runs.options import Options
+from nbx_conformance.runs.runner import Record
+from nbx_conformance.runs.session import Session
 
 # Helpers beside the tests.
 sys.path.append(str(Path(__file__).parent))

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from nbx_conformance import runner
-from nbx_conformance.runner import Record
+from nbx_conformance.runs import runner
+from nbx_conformance.runs.runner import Record
 from nbx_registry.hookspecs import hookimpl
 
 KERNEL = "nbx-host/sqrt/numpy"

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nbx_conformance import layouts
-from nbx_conformance.buffers import GuardedBuffer, HostMemory
+from nbx_conformance.cases import layouts
+from nbx_conformance.trials.buffers import GuardedBuffer, HostMemory
 from nbx_registry.bands import BAND
 from nbx_registry.spec import parse
 

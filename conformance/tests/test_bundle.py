@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+import nbx_conformance
 import nbx_registry as nbx
-from nbx_conformance import bundle, runner
-from nbx_conformance.options import Options
-from nbx_conformance.session import Session
-from nbx_conformance.verify import NOT_VERIFIED, VERIFIED, verify
+from nbx_conformance.bundles import bundle
+from nbx_conformance.bundles.verify import NOT_VERIFIED, VERIFIED, verify
+from nbx_conformance.runs import runner
+from nbx_conformance.runs.options import Options
+from nbx_conformance.runs.session import Session
 from nbx_registry import sourcetree
 from nbx_registry.compare import allowed, compare
 from nbx_registry.errors import FileError, shortened
@@ -275,13 +277,15 @@ def test_a_kernel_without_code_that_a_digest_can_name_is_left_out_by_name(tmp_pa
 
 
 def test_the_suites_digest_is_of_what_decides_a_verdict() -> None:
-    package = Path(bundle.__file__).parent
-    counted = {path.relative_to(package).as_posix() for path in _stamps("nbx_conformance.bundle:compose")}
+    package = Path(nbx_conformance.__file__).parent
+    counted = {path.relative_to(package).as_posix() for path in _stamps("nbx_conformance.bundles.bundle:compose")}
     assert {path.relative_to(package).as_posix() for path in package.glob("checks/*.py")} <= counted
-    assert {"runner.py", "trial.py", "bench.py", "buffers.py", "values.py", "cases.py"} <= counted
+    assert {"runs/runner.py", "cases/values.py", "cases/casefile.py"} <= counted
+    assert {f"trials/{name}.py" for name in ("trial", "bench", "buffers")} <= counted
     assert {f"{of.__module__}:{of.__name__}" for of in (compare, allowed)} <= set(bundle.DECIDING)
-    assert not {"report.py", "verify.py", "lint.py", "pytest_plugin.py"} & counted
-    assert not [path for path in counted if path.startswith("cli/")]
+    others = ("report.py", "bundles/verify.py", "lint.py", "pytest_plugin.py")
+    assert all((package / path).is_file() for path in others)
+    assert not [path for path in counted if path in others or path.startswith("cli/")]
 
 
 def _stamps(reference: str) -> list[Path]:

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 import nbx_registry as nbx
-from nbx_conformance import runner
 from nbx_conformance.cases import FOLDER, CaseTable, load
 from nbx_conformance.lint import lint
+from nbx_conformance.runs import runner
 from nbx_registry.errors import DuplicateError, FileError
 from nbx_registry.op import op
 

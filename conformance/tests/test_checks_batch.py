@@ -8,7 +8,7 @@ import numpy as np
 from test_checks_host import flagged, tried
 
 from nbx_conformance.checks.batch import _runs
-from nbx_conformance.runner import Record
+from nbx_conformance.runs.runner import Record
 
 Array = np.ndarray
 Run = Callable[..., list[Record]]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hostile import behind
 
-from nbx_conformance.runner import Record, verdict_of
+from nbx_conformance.runs.runner import Record, verdict_of
 from nbx_registry.hookspecs import hookimpl
 from nbx_registry.host.runtime import host_runtime
 from nbx_registry.kernel import Kernel, Workspace

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from test_checks_host import Hostile, flagged, honest_add, tried
 
-from nbx_conformance import repeats
-from nbx_conformance.repeats import REPEATS
-from nbx_conformance.runner import Record, verdict_of
+from nbx_conformance.runs.runner import Record, verdict_of
+from nbx_conformance.trials import repeats
+from nbx_conformance.trials.repeats import REPEATS
 
 Array = np.ndarray
 Run = Callable[..., list[Record]]

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from test_checks_host import Hostile, flagged, honest_add, tried
 
-from nbx_conformance.options import Options
-from nbx_conformance.problem import STEPS
-from nbx_conformance.runner import Record, verdict_of
-from nbx_conformance.session import Session
+from nbx_conformance.problems.problem import STEPS
+from nbx_conformance.runs.options import Options
+from nbx_conformance.runs.runner import Record, verdict_of
+from nbx_conformance.runs.session import Session
 from nbx_registry.errors import NbxError
 from nbx_registry.host.runtime import HostRuntime
 from nbx_registry.launch import BindContext, Launch

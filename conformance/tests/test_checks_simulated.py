@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from nbx_conformance.runner import Record, verdict_of
+from nbx_conformance.runs.runner import Record, verdict_of
 
 pytest.importorskip("nbx_simulated", reason="the simulation lives beside the core's tests")
 

@@ -16,13 +16,14 @@ pytest.importorskip("nbx_simulated", reason="the simulation lives beside the cor
 
 from virtual_made import LINE, Cache, Range, create, plugin
 
-from nbx_conformance import bundle, cases, report
+from nbx_conformance import cases, report
+from nbx_conformance.bundles import bundle
 from nbx_conformance.checks import cold
-from nbx_conformance.largest import LEAST_S, Largest
-from nbx_conformance.options import Options
-from nbx_conformance.roof import roof_of
-from nbx_conformance.session import Session
-from nbx_conformance.trial import Site, Trial
+from nbx_conformance.problems.largest import LEAST_S, Largest
+from nbx_conformance.problems.roof import roof_of
+from nbx_conformance.runs.options import Options
+from nbx_conformance.runs.session import Session
+from nbx_conformance.trials.trial import Site, Trial
 from nbx_registry.host import measure
 from nbx_registry.kernel import Kernel
 from nbx_registry.launch import BindContext, Launch, View

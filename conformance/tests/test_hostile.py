@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 import pytest
 from hostile import CORPUS, Hostile, HostilePlugin, Twin, WritesBeforeTheBeginning, WritesPastTheEnd
 
-from nbx_conformance.runner import Record, verdict_of
+from nbx_conformance.runs.runner import Record, verdict_of
 
 Run = Callable[..., list[Record]]
 

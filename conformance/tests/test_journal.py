@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from nbx_conformance import journal
-from nbx_conformance.journal import Journal, Key, keep
-from nbx_conformance.options import Options
-from nbx_conformance.runner import Record
-from nbx_conformance.session import Session
+from nbx_conformance.bundles import journal
+from nbx_conformance.bundles.journal import Journal, Key, keep
+from nbx_conformance.runs.options import Options
+from nbx_conformance.runs.runner import Record
+from nbx_conformance.runs.session import Session
 from nbx_registry import jsonfile
 from nbx_registry.errors import FileError
 

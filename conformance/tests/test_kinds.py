@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 import nbx_registry as nbx
-from nbx_conformance import kinds
-from nbx_conformance.cases import FOLDER, CaseTable, load
+from nbx_conformance.cases import FOLDER, CaseTable, kinds, load
 from nbx_conformance.lint import lint
-from nbx_conformance.problem import Problem
+from nbx_conformance.problems.problem import Problem
 from nbx_registry import yamlfile
 from nbx_registry.op import op
 

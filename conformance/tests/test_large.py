@@ -11,14 +11,13 @@ import numpy as np
 import pytest
 
 import nbx_registry as nbx
-from nbx_conformance import layouts
-from nbx_conformance.buffers import HostMemory, elements_of
-from nbx_conformance.cases import Case, CaseTable
-from nbx_conformance.runner import Item, Record, execute
-from nbx_conformance.sample import LargeProblem, problem_of
-from nbx_conformance.tiled import Tiled, prime_below
-from nbx_conformance.tiled_buffers import Scan, TiledBuffer
-from nbx_conformance.trial import Site
+from nbx_conformance.cases import Case, CaseTable, layouts
+from nbx_conformance.problems.sample import LargeProblem, problem_of
+from nbx_conformance.problems.tiled import Tiled, prime_below
+from nbx_conformance.runs.runner import Item, Record, execute
+from nbx_conformance.trials.buffers import HostMemory, elements_of
+from nbx_conformance.trials.tiled_buffers import Scan, TiledBuffer
+from nbx_conformance.trials.trial import Site
 from nbx_registry.errors import FileError
 from nbx_registry.hookspecs import hookimpl
 from nbx_registry.host.runtime import host_runtime

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from nbx_conformance import layouts
-from nbx_conformance.buffers import GuardedBuffer, HostMemory
+from nbx_conformance.cases import layouts
+from nbx_conformance.trials.buffers import GuardedBuffer, HostMemory
 from nbx_registry.errors import FileError
 from nbx_registry.spec import parse
 

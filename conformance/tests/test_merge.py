@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from nbx_conformance import bundle, cli
-from nbx_conformance.merge import merge
-from nbx_conformance.options import Options
-from nbx_conformance.session import Session
-from nbx_conformance.verify import verify
+from nbx_conformance import cli
+from nbx_conformance.bundles import bundle
+from nbx_conformance.bundles.merge import merge
+from nbx_conformance.bundles.verify import verify
+from nbx_conformance.runs.options import Options
+from nbx_conformance.runs.session import Session
 from nbx_registry.errors import FileError
 
 KERNEL = "nbx-host/sqrt/numpy"

@@ -9,8 +9,8 @@ import pytest
 
 import nbx_registry as nbx
 from nbx_conformance.cases import Case
-from nbx_conformance.parts import Part, batch_of
-from nbx_conformance.problem import Problem
+from nbx_conformance.problems.parts import Part, batch_of
+from nbx_conformance.problems.problem import Problem
 from nbx_registry.errors import FileError
 from nbx_registry.spec import parse
 

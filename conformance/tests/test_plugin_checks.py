@@ -16,14 +16,15 @@ import numpy as np
 import pytest
 
 import nbx_registry as nbx
-from nbx_conformance import plugin_checks, runner
+from nbx_conformance import plugin_checks
 from nbx_conformance.cases import CaseTable
-from nbx_conformance.options import Options
 from nbx_conformance.plugin_checks import PLUGIN_CHECKS, PluginItem
 from nbx_conformance.plugin_checks.subject import Subject
 from nbx_conformance.report import plugins
-from nbx_conformance.session import Session
-from nbx_conformance.trial import Outcome
+from nbx_conformance.runs import runner
+from nbx_conformance.runs.options import Options
+from nbx_conformance.runs.session import Session
+from nbx_conformance.trials.trial import Outcome
 from nbx_registry.errors import FileError
 from nbx_registry.hookspecs import hookimpl
 from nbx_registry.kernel import Kernel

@@ -10,12 +10,13 @@ from click.testing import CliRunner
 from test_pytest import HOSTILE, conformance, pytest_on
 
 import nbx_registry as nbx
-from nbx_conformance import bundle as bundles
-from nbx_conformance import cli, profiles, runner
+from nbx_conformance import cli
+from nbx_conformance.bundles import bundle as bundles
+from nbx_conformance.bundles.verify import judge, verify
 from nbx_conformance.cases import CaseTable
-from nbx_conformance.profiles import Finding, Judged
-from nbx_conformance.session import Session
-from nbx_conformance.verify import judge, verify
+from nbx_conformance.runs import profiles, runner
+from nbx_conformance.runs.profiles import Finding, Judged
+from nbx_conformance.runs.session import Session
 from nbx_registry.errors import FileError, UnknownName
 
 KERNEL = "nbx-host/sqrt/numpy"
@@ -241,7 +242,7 @@ def test_a_run_for_a_profile_fails_where_what_must_pass_is_refused_and_says_what
     (tmp_path / "profiles" / "tiny-1.yml").write_text(TINY, "utf-8")
     source = HOSTILE.format(when=", when=(x.dtype in (float32,),)").replace("out[...] = x", "np.sqrt(x, out=out)")
     source = source.replace("when=(x.dtype in (float32,),)", 'when=("x.dtype in (float32,)",)')
-    source += "\nfrom pathlib import Path\nfrom nbx_conformance import profiles\n"
+    source += "\nfrom pathlib import Path\nfrom nbx_conformance.runs import profiles\n"
     source += "profiles.FOLDER = Path(__file__).with_name('profiles')\n"
     done = pytest_on(tmp_path, source, "--nbx-profile=tiny-1", "-k", "awkward-f16-N63 or awkward-f32-N63", "-q")
     assert done.returncode == 1, done.stdout + done.stderr

@@ -12,11 +12,11 @@ import pytest
 from click.testing import CliRunner
 
 import nbx_registry as nbx
-from nbx_conformance import bundle as bundles
 from nbx_conformance import cli
-from nbx_conformance.replay import Replay, replay
-from nbx_conformance.session import Session
-from nbx_conformance.verify import verify
+from nbx_conformance.bundles import bundle as bundles
+from nbx_conformance.bundles.replay import Replay, replay
+from nbx_conformance.bundles.verify import verify
+from nbx_conformance.runs.session import Session
 
 KERNEL = "nbx-host/sqrt/numpy"
 

@@ -8,8 +8,8 @@ import pytest
 from bundles_made import PROFILE, case, kernel, write
 from click.testing import CliRunner
 
+from nbx_conformance.bundles.matrix import gather, markdown
 from nbx_conformance.cli import conformance
-from nbx_conformance.matrix import gather, markdown
 from nbx_conformance.page import page
 from nbx_registry.errors import FileError
 

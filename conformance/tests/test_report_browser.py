@@ -14,7 +14,7 @@ import pytest
 from bundles_made import PROFILE, case, kernel, write
 from playwright.sync_api import Page, sync_playwright
 
-from nbx_conformance.matrix import gather
+from nbx_conformance.bundles.matrix import gather
 from nbx_conformance.page import page
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from nbx_conformance.options import Options
-from nbx_conformance.session import Session
+from nbx_conformance.runs.options import Options
+from nbx_conformance.runs.session import Session
 from nbx_registry.hookspecs import hookimpl
 from nbx_registry.kernel import Kernel
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 import nbx_registry as nbx
-from nbx_conformance.options import Options
-from nbx_conformance.route import find
-from nbx_conformance.runner import Record, verdict_of
-from nbx_conformance.session import Session, sessions
+from nbx_conformance.runs.options import Options
+from nbx_conformance.runs.route import find
+from nbx_conformance.runs.runner import Record, verdict_of
+from nbx_conformance.runs.session import Session, sessions
 from nbx_registry.errors import NbxError, UnknownName
 from nbx_registry.hookspecs import hookimpl
 from nbx_registry.kernel import Kernel

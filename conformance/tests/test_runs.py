@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from nbx_conformance.options import Options
-from nbx_conformance.session import Session
-from nbx_conformance.verify import verify
+from nbx_conformance.bundles.verify import verify
+from nbx_conformance.runs.options import Options
+from nbx_conformance.runs.session import Session
 
 KERNEL = "nbx-fatal/sqrt/it"
 TRIALS = len(Session(Options(device="cpu", kernels=("nbx-host/sqrt/numpy",))).items)

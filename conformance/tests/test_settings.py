@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nbx_conformance.runner import Record
+from nbx_conformance.runs.runner import Record
 from nbx_registry.hookspecs import hookimpl
 from nbx_registry.kernel import Kernel, Workspace
 from nbx_registry.launch import Artifact, BindContext, Launch

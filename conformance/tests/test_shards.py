@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import nbx_registry as nbx
-from nbx_conformance import runner, shards
 from nbx_conformance.cases import CaseTable
-from nbx_conformance.options import Options
-from nbx_conformance.session import Session
+from nbx_conformance.runs import runner, shards
+from nbx_conformance.runs.options import Options
+from nbx_conformance.runs.session import Session
 from nbx_registry.errors import NbxError
 
 

@@ -22,10 +22,11 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
-from nbx_conformance import bundle as bundles
-from nbx_conformance import cli, signing
-from nbx_conformance.session import Session
-from nbx_conformance.verify import NOT_VERIFIED, VERIFIED, Trusted, verify
+from nbx_conformance import cli
+from nbx_conformance.bundles import bundle as bundles
+from nbx_conformance.bundles import signing
+from nbx_conformance.bundles.verify import NOT_VERIFIED, VERIFIED, Trusted, verify
+from nbx_conformance.runs.session import Session
 from nbx_registry import bundle
 from nbx_registry.errors import FileError
 

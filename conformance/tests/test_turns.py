@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import nbx_registry as nbx
-from nbx_conformance.runner import Item, case_table
-from nbx_conformance.trial import Site
-from nbx_conformance.turns import SHARES, nbytes, shares, turn
+from nbx_conformance.runs.runner import Item, case_table
+from nbx_conformance.runs.turns import SHARES, nbytes, shares, turn
+from nbx_conformance.trials.trial import Site
 
 
 def test_who_finds_too_few_shares_left_waits_for_others(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_a_process_that_is_killed_holds_nothing(tmp_path: Path) -> None:
     script = f"""
         import os, signal
         from pathlib import Path
-        from nbx_conformance.turns import SHARES, shares
+        from nbx_conformance.runs.turns import SHARES, shares
         with shares(Path({str(tmp_path)!r}), SHARES):
             os.kill(os.getpid(), signal.SIGKILL)
     """

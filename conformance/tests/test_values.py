@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nbx_conformance import values
+from nbx_conformance.cases import values
 from nbx_registry import dtypes
 from nbx_registry.errors import FileError
 from nbx_registry.spec import TensorSpec, parse

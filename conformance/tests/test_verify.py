@@ -14,12 +14,13 @@ import pytest
 from click.testing import CliRunner
 
 import nbx_registry as nbx
-from nbx_conformance import bundle as bundles
-from nbx_conformance import matrix, plugin_checks
+from nbx_conformance import plugin_checks
+from nbx_conformance.bundles import bundle as bundles
+from nbx_conformance.bundles import matrix
+from nbx_conformance.bundles.verify import NOT_VERIFIED, VERIFIED, verify
 from nbx_conformance.cli import conformance
 from nbx_conformance.page import page
-from nbx_conformance.session import Session
-from nbx_conformance.verify import NOT_VERIFIED, VERIFIED, verify
+from nbx_conformance.runs.session import Session
 from nbx_registry.errors import FileError
 
 KERNEL = "nbx-host/sqrt/numpy"

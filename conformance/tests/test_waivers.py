@@ -16,15 +16,15 @@ import numpy as np
 import pytest
 from test_pytest import conformance, pytest_on
 
-from nbx_conformance import bundle as bundles
-from nbx_conformance import runner
+from nbx_conformance.bundles import bundle as bundles
+from nbx_conformance.bundles.verify import verify
 from nbx_conformance.cases import CaseTable
-from nbx_conformance.options import Options
 from nbx_conformance.report import table, waived
-from nbx_conformance.runner import Record
-from nbx_conformance.session import Session
-from nbx_conformance.verify import verify
-from nbx_conformance.waivers import Waivers, read, wrong
+from nbx_conformance.runs import runner
+from nbx_conformance.runs.options import Options
+from nbx_conformance.runs.runner import Record
+from nbx_conformance.runs.session import Session
+from nbx_conformance.runs.waivers import Waivers, read, wrong
 from nbx_registry import bundle
 from nbx_registry.errors import FileError
 from nbx_registry.hookspecs import hookimpl

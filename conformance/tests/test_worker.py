@@ -9,10 +9,10 @@ from dataclasses import asdict
 
 import pytest
 
-from nbx_conformance import runner, worker
-from nbx_conformance.options import Options
-from nbx_conformance.session import Session
-from nbx_conformance.worker import Worker, ended
+from nbx_conformance.runs import runner, worker
+from nbx_conformance.runs.options import Options
+from nbx_conformance.runs.session import Session
+from nbx_conformance.runs.worker import Worker, ended
 from nbx_registry.errors import NbxError
 
 ITEM = next(

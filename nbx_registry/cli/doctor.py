@@ -147,7 +147,7 @@ def _read_waivers(path: Path, plugin: str) -> None:
     if importlib.util.find_spec("nbx_conformance") is None:
         entryfile.entries(path, "waivers")
     else:
-        importlib.import_module("nbx_conformance.waivers").read(path, plugin)
+        importlib.import_module("nbx_conformance.runs.waivers").read(path, plugin)
 
 
 def _evidence(reg: nbx.Registry) -> Iterator[Finding]:

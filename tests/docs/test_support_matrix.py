@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nbx_conformance.matrix import gather, markdown
+from nbx_conformance.bundles.matrix import gather, markdown
 
 ROOT = Path(__file__).parents[2]
 BUNDLES = (*ROOT.glob("nbx_registry/host/evidence/*.json"), *ROOT.glob("plugins/*/nbx_*/evidence/*.json"))

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import nbx_registry as nbx
-from nbx_conformance import profiles, runner
-from nbx_conformance.bundle import portable
-from nbx_conformance.verify import judge, verify
+from nbx_conformance.bundles.bundle import portable
+from nbx_conformance.bundles.verify import judge, verify
+from nbx_conformance.runs import profiles, runner
 
 ROOT = Path(__file__).parents[2]
 BUNDLES = sorted((*ROOT.glob("nbx_registry/host/evidence/*.json"), *ROOT.glob("plugins/*/nbx_*/evidence/*.json")))

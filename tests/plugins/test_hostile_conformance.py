@@ -6,7 +6,7 @@ import pytest
 
 import nbx_registry as nbx
 import nbx_simulated.plugin
-from nbx_conformance import route, runner
+from nbx_conformance.runs import route, runner
 from nbx_registry.registry import set_default
 from nbx_simulated.hostile import hostile_kernels
 from nbx_simulated.plugin import loopback

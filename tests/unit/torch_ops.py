@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 import nbx_registry as nbx
-from nbx_conformance.problem import Problem
-from nbx_conformance.runner import case_table
+from nbx_conformance.problems.problem import Problem
+from nbx_conformance.runs.runner import case_table
 from nbx_registry import dtypes
 from nbx_registry.interop.torch import Registered, register
 

@@ -27,7 +27,7 @@ from nbx_conformance.checks import (
     special,
     stream,
 )
-from nbx_conformance.trial import Outcome, Trial
+from nbx_conformance.trials.trial import Outcome, Trial
 
 Check = Callable[[Trial], "Outcome | None"]
 """Looks at a trial; None where the check has nothing to say about it."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from nbx_conformance import public
 from nbx_conformance.checks.judge import bounds_of
-from nbx_conformance.trial import Outcome, Trial, message
+from nbx_conformance.trials import public
+from nbx_conformance.trials.trial import Outcome, Trial, message
 from nbx_registry.compare import compare
 from nbx_registry.errors import Refused, SignatureError
 from nbx_registry.spec import TensorSpec

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nbx_conformance import public
-from nbx_conformance.trial import Outcome, Trial
+from nbx_conformance.trials import public
+from nbx_conformance.trials.trial import Outcome, Trial
 
 NAME = "allocation"
 

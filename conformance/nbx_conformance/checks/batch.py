@@ -7,10 +7,10 @@ from typing import Final
 
 import numpy as np
 
-from nbx_conformance.bench import Bench
-from nbx_conformance.buffers import as_bytes
-from nbx_conformance.parts import Part, batch_of
-from nbx_conformance.trial import Outcome, Trial, first_index
+from nbx_conformance.problems.parts import Part, batch_of
+from nbx_conformance.trials.bench import Bench
+from nbx_conformance.trials.buffers import as_bytes
+from nbx_conformance.trials.trial import Outcome, Trial, first_index
 from nbx_registry.errors import Refused
 
 NAME = "batch"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any, Final
 
-from nbx_conformance.trial import Outcome, Trial
+from nbx_conformance.trials.trial import Outcome, Trial
 from nbx_registry.errors import MissingFact
 from nbx_registry.launch import Artifact, Launch
 

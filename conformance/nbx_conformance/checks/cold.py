@@ -2,8 +2,8 @@
 
 Several sets of operands, together beyond the caches of the device, take turns; a time below what their bytes need on
 the way through memory means that the work was not done. The roof has room for all that data sheets leave out
-(`nbx_conformance.roof`), so that no kernel is accused that did its work; results of the timed runs are looked at as
-well.
+(`nbx_conformance.problems.roof`), so that no kernel is accused that did its work; results of the timed runs are looked
+at as well.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from nbx_conformance.bench import Bench
 from nbx_conformance.checks.judge import judge
-from nbx_conformance.largest import sets
-from nbx_conformance.roof import Roof, roof_of
-from nbx_conformance.trial import Outcome, Trial
+from nbx_conformance.problems.largest import sets
+from nbx_conformance.problems.roof import Roof, roof_of
+from nbx_conformance.trials.bench import Bench
+from nbx_conformance.trials.trial import Outcome, Trial
 from nbx_registry.bands import PATTERNS, POISON
 from nbx_registry.errors import MissingFact
 

@@ -6,8 +6,8 @@ What a kernel takes beside, its workspace, is for `allocation`.
 
 from __future__ import annotations
 
-from nbx_conformance.problem import Problem
-from nbx_conformance.trial import Outcome, Trial
+from nbx_conformance.problems.problem import Problem
+from nbx_conformance.trials.trial import Outcome, Trial
 from nbx_registry import expr
 from nbx_registry.errors import ExpressionError
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nbx_conformance.repeats import repeats
-from nbx_conformance.trial import Outcome, Trial
+from nbx_conformance.trials.repeats import repeats
+from nbx_conformance.trials.trial import Outcome, Trial
 
 NAME = "determinism"
 

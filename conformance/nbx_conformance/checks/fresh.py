@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from nbx_conformance.buffers import as_bytes
 from nbx_conformance.checks.judge import judge
-from nbx_conformance.repeats import repeats
-from nbx_conformance.trial import Outcome, Trial
+from nbx_conformance.trials.buffers import as_bytes
+from nbx_conformance.trials.repeats import repeats
+from nbx_conformance.trials.trial import Outcome, Trial
 
 NAME = "fresh"
 

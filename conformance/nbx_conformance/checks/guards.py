@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nbx_conformance.trial import Outcome, Trial
+from nbx_conformance.trials.trial import Outcome, Trial
 
 NAME = "guards"
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from nbx_conformance.bench import Execution
-from nbx_conformance.buffers import as_bytes
-from nbx_conformance.trial import Outcome, Trial, first_index
+from nbx_conformance.trials.bench import Execution
+from nbx_conformance.trials.buffers import as_bytes
+from nbx_conformance.trials.trial import Outcome, Trial, first_index
 
 NAME = "in_place"
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from nbx_conformance.bench import Array, Execution
-from nbx_conformance.trial import Trial
+from nbx_conformance.problems.tiled import Array
+from nbx_conformance.trials.bench import Execution
+from nbx_conformance.trials.trial import Trial
 from nbx_registry.compare import Comparison, Profile, allowed, compare, tightened
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from nbx_conformance.checks.judge import judge
-from nbx_conformance.repeats import repeats
-from nbx_conformance.trial import Outcome, Trial, first_index
+from nbx_conformance.trials.repeats import repeats
+from nbx_conformance.trials.trial import Outcome, Trial, first_index
 
 NAME = "numbers"
 

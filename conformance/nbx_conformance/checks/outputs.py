@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from nbx_conformance import layouts
-from nbx_conformance.bench import Bench
+from nbx_conformance.cases import layouts
 from nbx_conformance.checks.judge import judge
 from nbx_conformance.checks.refusals import OF_REQUEST
-from nbx_conformance.trial import Outcome, Trial
+from nbx_conformance.trials.bench import Bench
+from nbx_conformance.trials.trial import Outcome, Trial
 from nbx_registry.errors import Refused
 from nbx_registry.spec import TensorSpec
 

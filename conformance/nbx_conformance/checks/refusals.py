@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from nbx_conformance import public
 from nbx_conformance.cases import Case
-from nbx_conformance.trial import Outcome, Trial, message
+from nbx_conformance.trials import public
+from nbx_conformance.trials.trial import Outcome, Trial, message
 from nbx_registry.decision import Candidate
 from nbx_registry.errors import NbxError, Refused, SignatureError
 

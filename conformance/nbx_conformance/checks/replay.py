@@ -1,6 +1,6 @@
 """Replay: a captured run, replayed on other contents of the same buffers, gives what a fresh run gives, byte for byte.
 
-Where the case says what grows, while lengths grow: `nbx_conformance.problem.STEPS`.
+Where the case says what grows, while lengths grow: `nbx_conformance.problems.problem.STEPS`.
 """
 
 from __future__ import annotations
@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from nbx_conformance.bench import Bench, Execution, Value
 from nbx_conformance.checks.judge import judge
-from nbx_conformance.problem import STEPS
-from nbx_conformance.trial import Outcome, Trial, differing, message
+from nbx_conformance.problems.problem import STEPS
+from nbx_conformance.problems.tiled import Value
+from nbx_conformance.trials.bench import Bench, Execution
+from nbx_conformance.trials.trial import Outcome, Trial, differing, message
 from nbx_registry.bands import POISON
 from nbx_registry.errors import NbxError
 from nbx_registry.runtime import Graph, Stream

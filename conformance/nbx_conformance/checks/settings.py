@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from nbx_conformance.buffers import as_bytes
 from nbx_conformance.checks import guards, in_place, inputs, poison
 from nbx_conformance.checks.judge import judge
-from nbx_conformance.trial import Outcome, Trial, message
+from nbx_conformance.trials.buffers import as_bytes
+from nbx_conformance.trials.trial import Outcome, Trial, message
 from nbx_registry.space import SHARED, Candidate, over_limit
 
 NAME = "settings"

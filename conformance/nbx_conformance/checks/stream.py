@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from nbx_conformance.checks.judge import judge
-from nbx_conformance.trial import Outcome, Trial
+from nbx_conformance.trials.trial import Outcome, Trial
 
 NAME = "stream"
 

@@ -7,8 +7,8 @@ import json
 import click
 
 import nbx_registry as nbx
-from nbx_conformance import profiles, runner
 from nbx_conformance.cli.codes import NOT_PASSED
+from nbx_conformance.runs import profiles, runner
 
 
 @click.command()

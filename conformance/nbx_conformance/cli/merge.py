@@ -30,9 +30,9 @@ def merge(context: click.Context, bundle: tuple[Path, ...], out: Path, sign: Pat
 
     Exit codes: 0 merged, and every kernel passed; 3 refused, or something failed or is missing; 2 wrong usage.
     """
-    from nbx_conformance import signing
-    from nbx_conformance.bundle import put
-    from nbx_conformance.merge import merge as merged
+    from nbx_conformance.bundles import signing
+    from nbx_conformance.bundles.bundle import put
+    from nbx_conformance.bundles.merge import merge as merged
 
     try:
         key = None if sign is None else signing.read_key(sign)

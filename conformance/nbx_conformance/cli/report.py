@@ -24,7 +24,7 @@ def report(context: click.Context, bundle: tuple[Path, ...], html: Path | None, 
     Exit codes: 0 written, whatever the bundles say; 3 a bundle is malformed or was changed, or nothing could be
     written; 2 wrong usage.
     """
-    from nbx_conformance import matrix as matrices
+    from nbx_conformance.bundles import matrix as matrices
 
     if html is None and markdown is None:
         click.echo("error: say what to write: --html OUT, --markdown OUT, or both", err=True)
@@ -53,8 +53,8 @@ def report(context: click.Context, bundle: tuple[Path, ...], html: Path | None, 
 
 
 def _verified(paths: Sequence[Path]) -> dict[str, Sequence[str]]:
-    from nbx_conformance import runner
-    from nbx_conformance.verify import verify
+    from nbx_conformance.bundles.verify import verify
+    from nbx_conformance.runs import runner
 
     registry = nbx.load()
     cases = runner.case_table(registry)

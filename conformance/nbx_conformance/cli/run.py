@@ -20,7 +20,7 @@ from nbx_conformance.cli.codes import INTERRUPTED, NOT_PASSED, PASSED, USAGE
 from nbx_conformance.cli.files import Output
 
 if TYPE_CHECKING:
-    from nbx_conformance.session import Session
+    from nbx_conformance.runs.session import Session
 
 _CODES = {0: PASSED, 1: NOT_PASSED, 2: INTERRUPTED, 4: USAGE, 5: NOT_PASSED}
 """Exit codes of pytest, as ours: passed, failed, interrupted, wrong usage, nothing collected."""
@@ -109,11 +109,12 @@ def run(
     """
     import pytest
 
-    from nbx_conformance import profiles, shards, signing
-    from nbx_conformance.journal import beside
-    from nbx_conformance.options import Options
+    from nbx_conformance.bundles import signing
+    from nbx_conformance.bundles.journal import beside
     from nbx_conformance.progress import Progress
-    from nbx_conformance.session import Session
+    from nbx_conformance.runs import profiles, shards
+    from nbx_conformance.runs.options import Options
+    from nbx_conformance.runs.session import Session
     from nbx_registry.errors import FileError, UnknownName
 
     if resume and out is None:
@@ -241,7 +242,7 @@ def _say_what(session: Session, processes: int, *, err: bool) -> None:
 
 def _say_whence(session: Session, journal: Path, *, resume: bool, err: bool) -> None:
     """Say what is kept of an earlier run. Raises `FileError` where it was another."""
-    from nbx_conformance.journal import keep
+    from nbx_conformance.bundles.journal import keep
 
     if not journal.exists():
         if resume:

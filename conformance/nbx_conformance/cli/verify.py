@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 
 import nbx_registry as nbx
-from nbx_conformance import profiles, runner
 from nbx_conformance.cli.codes import NOT_PASSED, PASSED, USAGE
 from nbx_conformance.cli.files import line
+from nbx_conformance.runs import profiles, runner
 
 
 @click.command()
@@ -40,10 +40,10 @@ def verify(
     Exit codes: 0 all verify, every profile is satisfied, and what was run again came out the same; 3 otherwise; 2 wrong
     usage.
     """
-    from nbx_conformance import signing
-    from nbx_conformance.replay import replay
-    from nbx_conformance.verify import Trusted, judge
-    from nbx_conformance.verify import verify as check
+    from nbx_conformance.bundles import signing
+    from nbx_conformance.bundles.replay import replay
+    from nbx_conformance.bundles.verify import Trusted, judge
+    from nbx_conformance.bundles.verify import verify as check
     from nbx_registry.errors import UnknownName
 
     if seed is not None and count is None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from importlib import resources
 
-from nbx_conformance.matrix import STATES, CaseResult, Matrix, Result, Support
+from nbx_conformance.bundles.matrix import STATES, CaseResult, Matrix, Result, Support
 from nbx_conformance.page.profile import drawing, measured
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, Final
 
-from nbx_conformance.matrix import CaseResult
+from nbx_conformance.bundles.matrix import CaseResult
 
 _LEFT: Final = 44
 _SHARE_TOP, _SHARE_BOTTOM = 8, 68

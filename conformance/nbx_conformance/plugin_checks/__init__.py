@@ -19,11 +19,11 @@ from nbx_conformance.plugin_checks import (
     waivers,
 )
 from nbx_conformance.plugin_checks.subject import Subject
-from nbx_conformance.trial import LONGEST_REASON, Outcome
+from nbx_conformance.trials.trial import LONGEST_REASON, Outcome
 from nbx_registry.errors import shortened
 
 if TYPE_CHECKING:
-    from nbx_conformance.session import Session
+    from nbx_conformance.runs.session import Session
 
 Check = Callable[[Subject], "Outcome | None"]
 """Looks at a plugin; None where the check has nothing to say about it."""

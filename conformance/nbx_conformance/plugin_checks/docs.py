@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from nbx_conformance.plugin_checks.subject import Subject, told
-from nbx_conformance.trial import Outcome
+from nbx_conformance.trials.trial import Outcome
 from nbx_registry.op import Op
 
 NAME = "docs"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nbx_conformance.plugin_checks.subject import Subject, told
-from nbx_conformance.trial import Outcome
+from nbx_conformance.trials.trial import Outcome
 from nbx_registry.plugins import CORE
 
 NAME = "ids"

@@ -8,7 +8,7 @@ import sys
 from typing import Final
 
 from nbx_conformance.plugin_checks.subject import Subject, told
-from nbx_conformance.trial import Outcome
+from nbx_conformance.trials.trial import Outcome
 
 NAME = "light_import"
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from nbx_conformance.plugin_checks.subject import Subject, told
-from nbx_conformance.trial import Outcome
+from nbx_conformance.trials.trial import Outcome
 
 NAME = "no_torch"
 

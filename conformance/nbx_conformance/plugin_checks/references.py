@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nbx_conformance.plugin_checks.subject import Subject, told
-from nbx_conformance.trial import Outcome
+from nbx_conformance.trials.trial import Outcome
 
 NAME = "references"
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from nbx_conformance import waivers
 from nbx_conformance.plugin_checks.subject import Subject
-from nbx_conformance.trial import Outcome
+from nbx_conformance.runs import waivers
+from nbx_conformance.trials.trial import Outcome
 from nbx_registry import entryfile
 from nbx_registry.errors import FileError
 

@@ -27,11 +27,11 @@ from collections.abc import Iterator, Sequence
 import triton
 
 import nbx_registry as nbx
-from nbx_conformance import runner
 from nbx_conformance.cases import Case
-from nbx_conformance.representatives import Representatives
-from nbx_conformance.route import find
-from nbx_conformance.trial import Site
+from nbx_conformance.problems.representatives import Representatives
+from nbx_conformance.runs import runner
+from nbx_conformance.runs.route import find
+from nbx_conformance.trials.trial import Site
 from nbx_registry import digest
 from nbx_registry.kernel import Kernel
 

@@ -1,0 +1,1 @@
+"""Bundles: what runs found, as files: written, merged, signed, verified, and shown."""
