@@ -178,6 +178,11 @@ def waits_by_itself(ctx: BindContext, function: Any) -> bool:
     return arch.startswith("sm_") and int(arch[3:].rstrip("a")) >= 90 and not _is_interpreted(function)
 
 
+def takes_ptx(ctx: BindContext, function: Any) -> bool:
+    """Whether code may have PTX in it: not the interpreter's, nor AMD's."""
+    return ctx.device.arch.startswith("sm_") and not _is_interpreted(function)
+
+
 def _compiled(source: Source, ctx: BindContext, options: Options) -> Artifact:
     return TRITON.compile(source, ctx.device.arch, options)
 

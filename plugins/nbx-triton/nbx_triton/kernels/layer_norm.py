@@ -31,11 +31,14 @@ from nbx_triton.kernels.pieces import (
     options,
     piece_of_row,
     rows_along,
-    tiles_of_rows,
 )
+from nbx_triton.kernels.row_passes import passes
 from nbx_triton.kernels.strided import NARROW, locate
-from nbx_triton.kernels.variance import MAX_PIECES, merge, merge_pieces
+from nbx_triton.kernels.variance import MAX_PIECES, merge_pieces
 from nbx_triton.launching import Argument, launch
+
+HELD = 12
+"""Vectors of a row that a thread has room for between the passes."""
 
 
 @triton.jit
@@ -72,69 +75,75 @@ def short(
 
 
 @triton.jit
-def long(
-    x,
-    weight,
-    bias,
-    out,
-    rows,
-    length,
-    share,
-    eps,
-    row_shape,
-    row_strides,
-    out_strides,
-    stride,
-    weight_stride,
-    bias_stride,
-    out_stride,
-    WIDE: tl.constexpr,
-    BLOCK_ROWS: tl.constexpr,
-    TILES: tl.constexpr,
-    LANES: tl.constexpr,
-    READ_STAGES: tl.constexpr,
-    WRITE_STAGES: tl.constexpr,
-):
-    """Write ``BLOCK_ROWS`` rows, ``TILES`` by ``LANES`` elements of each at a time."""
-    row, here, lane, column, whole = tiles_of_rows(rows, length, WIDE, BLOCK_ROWS, TILES, LANES)
-    source = x + locate(row, row_shape, row_strides)[:, None, None]
-    target = out + locate(row, row_shape, out_strides)[:, None, None]
-    mean = zeros(x.dtype.element_ty, BLOCK_ROWS, LANES)
-    m2 = mean
-    known = 0.0
-    for at in tl.range(0, whole, TILES * LANES, num_stages=READ_STAGES):
-        a = compute(tl.load(source + (at + column) * stride, mask=here, other=0))
-        own = tl.sum(a, axis=1) * (1.0 / TILES)
+def take(state, a, inside):
+    """Merge a[:, :, :], 0 where not ``inside``, into counts, means and M2 of lanes, as `merge` does."""
+    count, mean, m2 = state
+    if inside is None:
+        # All lanes have the same count.
+        own = tl.sum(a, axis=1) * (1.0 / a.shape[1])
         centred = a - own[:, None, :]
-        # As `merge` does, but that all lanes have the same count.
-        ratio = TILES / (known + TILES)
-        apart = own - mean
-        mean += apart * ratio
-        m2 += tl.sum(centred * centred, axis=1) + apart * apart * (known * ratio)
-        known += TILES
-    count = tl.zeros_like(mean) + known
-    for at in range(whole, length, LANES):
-        inside = here & (at + lane < length)
-        one = tl.sum(inside.to(mean.dtype), axis=1)
-        own = tl.sum(compute(tl.load(source + (at + lane) * stride, mask=inside, other=0)), axis=1)
-        count, mean, m2 = merge(count, mean, m2, one, own, 0.0)
+        both = count + a.shape[1]
+        ratio = a.shape[1] / both
+    else:
+        here = tl.broadcast_to(inside, a.shape)
+        one = tl.sum(here.to(mean.dtype), axis=1)
+        own = tl.sum(a, axis=1) / tl.maximum(one, 1.0)
+        centred = tl.where(here, a - own[:, None, :], 0.0)
+        both = count + one
+        ratio = one / tl.maximum(both, 1.0)
+    apart = own - mean
+    return both, mean + apart * ratio, m2 + tl.sum(centred * centred, axis=1) + apart * apart * (count * ratio)
+
+
+@triton.jit
+def settle(state, share, eps):
+    """Return rows' means, scales, and what rounding took from the means, scaled."""
+    count, mean, m2 = state
     centre = (tl.sum(count * mean, axis=1) * share)[:, None]
-    # What rounding took from the mean.
     lost = (tl.sum(count * (mean - centre), axis=1) * share)[:, None]
     off = mean - centre - lost
     scale = reciprocal_root(tl.sum(m2 + count * (off * off), axis=1) * share + eps)[:, None, None]
-    centre = centre[:, :, None]
-    shift = -lost[:, :, None] * scale
-    for at in range(whole, length, LANES):
-        inside = here & (at + lane < length)
-        y = (compute(tl.load(source + (at + lane) * stride, mask=inside, other=0)) - centre) * scale + shift
-        y = affine(y, weight, bias, at + lane, at + lane < length, weight_stride, bias_stride)
-        tl.store(target + (at + lane) * out_stride, y.to(out.dtype.element_ty), mask=inside)
-    for turn in tl.range(0, whole, TILES * LANES, num_stages=WRITE_STAGES):
-        place = whole - TILES * LANES - turn + column
-        z = (compute(tl.load(source + place * stride, mask=here, other=0)) - centre) * scale + shift
-        z = affine(z, weight, bias, place, None, weight_stride, bias_stride)
-        tl.store(target + place * out_stride, z.to(out.dtype.element_ty), mask=here, eviction_policy="evict_first")
+    return centre[:, :, None], scale, lost[:, :, None] * scale
+
+
+@triton.jit
+def give(found, a):
+    """Return a[:, :, :] to mean 0 and variance 1."""
+    return (a - found[0]) * found[1] - found[2]
+
+
+@triton.jit
+def long(
+    given,
+    vectors,
+    share,
+    eps,
+    WIDE: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    TILES: tl.constexpr,
+    HELD: tl.constexpr,
+    LANES: tl.constexpr,
+    SPLIT: tl.constexpr,
+):
+    """Write ``BLOCK_ROWS`` rows by the `passes`."""
+    mean = zeros(given[0].dtype.element_ty, BLOCK_ROWS, LANES)
+    passes(
+        take,
+        settle,
+        give,
+        (zeros(given[0].dtype.element_ty, 1, 1), mean, mean),
+        0.0,
+        given,
+        vectors,
+        share,
+        eps,
+        WIDE,
+        BLOCK_ROWS,
+        TILES,
+        HELD,
+        LANES,
+        SPLIT,
+    )
 
 
 @triton.jit
@@ -185,10 +194,8 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
     if out.size == 0:
         return ()
     share = Scalar(1 / x.shape[-1], "float64" if x.dtype.bits == 64 else "float32")
-    # Of 32 warps each thread has 64 registers, which do not hold the state of eight lanes and two vectors of 16 bits.
-    warps = 16 if x.dtype.bits == 16 else 32
     scaling = {**_scaling(ctx), "share": share}
-    return (launch_rows(ctx, rows_along(x.rank - 1, x, out), short, long, scaling, warps),)
+    return (launch_rows(ctx, rows_along(x.rank - 1, x, out), short, long, scaling, HELD),)
 
 
 def bind_split(ctx: BindContext) -> Sequence[Launch]:

@@ -20,7 +20,7 @@ from nbx_registry.launch import BindContext, Launch
 from nbx_registry.spec import TensorSpec
 from nbx_triton.compiler import THREADS_PER_WARP, Options
 from nbx_triton.kernels.strided import NARROW, collapse, program, reach
-from nbx_triton.launching import Argument, launch
+from nbx_triton.launching import Argument, launch, takes_ptx
 
 PIECE = 8192
 """Elements of a row that a program of several to a row has in registers at a time."""
@@ -28,12 +28,9 @@ MAX_PIECES = 1024
 """Programs that a row is given to at the most; kernels' workspaces declare the same number."""
 LARGEST_ROW, LARGEST_ACROSS = 16384, 128
 """Elements of a row that a block holds: of one that is dense, a fourth of them if they are of 64 bits; of any other."""
-TILES = 2
-"""Of a row that no block holds: vectors of 16 bytes that a thread loads at a time."""
-READ_STAGES, WRITE_STAGES = 3, 2
-"""How many of them are under way or in use, in shared memory, while a row is read and while it is written."""
-STAGED_BYTES = 100000
-"""Shared memory that takes: 16 bytes of x, weight and bias a tile and thread, of 1024."""
+LONG_WARPS, TILES = 16, 2
+"""Of a row that no block holds: warps of its program, and vectors of 16 bytes that a thread loads at a time."""
+VECTORS = ("weight", "bias", "weight_stride", "bias_stride")
 
 
 @triton.jit
@@ -42,18 +39,6 @@ def block_of_rows(rows, length, WIDE: tl.constexpr, BLOCK_ROWS: tl.constexpr, BL
     row = program(WIDE) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     column = tl.arange(0, BLOCK_COLUMNS)[None, :].to(row.dtype)
     return row, column, (row < rows)[:, None] & (column < length)
-
-
-@triton.jit
-def tiles_of_rows(rows, length, WIDE: tl.constexpr, BLOCK_ROWS: tl.constexpr, TILES: tl.constexpr, LANES: tl.constexpr):
-    """Return rows [BLOCK_ROWS], where there are such, lanes and columns of a tile, and how many columns fill tiles.
-
-    Lanes are [1, 1, LANES], for the columns that are left; columns [1, TILES, LANES].
-    """
-    row = program(WIDE) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
-    lane = tl.arange(0, LANES)[None, None, :].to(row.dtype)
-    column = tl.arange(0, TILES)[None, :, None] * LANES + lane
-    return row, (row < rows)[:, None, None], lane, column, length // (TILES * LANES) * (TILES * LANES)
 
 
 @triton.jit
@@ -75,6 +60,8 @@ class Rows(NamedTuple):
     """The larger stride along a row, of those read and written."""
     farthest: int
     """The largest index or offset of an element."""
+    vectors: bool
+    """Whether rows are read in vectors of 16 bytes."""
     read: dict[str, Argument]
     """What reading a row takes."""
     write: dict[str, Argument]
@@ -97,6 +84,7 @@ def rows_along(axis: int, x: TensorSpec, out: TensorSpec) -> Rows:
         stride=x.strides[axis],
         step=max(abs(x.strides[axis]), abs(out.strides[axis]), 1),
         farthest=max(x.size, reach(x.shape, x.strides), reach(out.shape, out.strides)),
+        vectors=x.strides[axis] == 1 and all(n % 16 == 0 for n in (x.align, x.shape[axis], *row_strides)),
         read={
             "x": "x",
             "length": x.shape[axis],
@@ -136,40 +124,49 @@ def warps_of_a_program(ctx: BindContext) -> int:
 
 
 def launch_rows(
-    ctx: BindContext, rows: Rows, short: Any, long: Any, scaling: Mapping[str, Argument], most_warps: int = 32
+    ctx: BindContext, rows: Rows, short: Any, long: Any, scaling: Mapping[str, Argument], held: int
 ) -> Launch:
     """Launch ``short`` with a program for each block of whole rows, or ``long`` where a block holds none.
 
-    ``scaling`` are arguments of their own, ``most_warps`` those of a program of ``long``.
+    ``scaling`` are arguments of their own, ``held`` the vectors of a row that registers of ``long`` have room for.
     """
     itemsize = ctx.signature.operands[0].dtype.itemsize
-    ahead, behind = 1, 1
     largest = LARGEST_ACROSS if rows.stride != 1 else LARGEST_ROW if itemsize <= 4 else LARGEST_ROW // 4
     if rows.length <= largest:
-        function, tiles = short, 1
         block_rows, lanes, warps = block(rows.length, rows.stride)
-        warps *= max(1, itemsize // 4)
-    elif rows.stride == 1:
-        # Rows may be fewer than multiprocessors, each of which then has one program's loads in flight.
-        function, tiles, warps = long, TILES, min(most_warps, warps_of_a_program(ctx))
-        block_rows, lanes = 1, warps * THREADS_PER_WARP * 16 // itemsize
-        if ctx.device.fact("shared.bytes_per_block_optin") >= STAGED_BYTES:
-            ahead, behind = READ_STAGES, WRITE_STAGES
+        return launch(
+            ctx,
+            short,
+            programs=triton.cdiv(rows.count, block_rows),
+            arguments={**rows.read, **rows.write, **scaling, "rows": rows.count},
+            constants={"WIDE": rows.wide(block_rows * lanes), "BLOCK_ROWS": block_rows, "BLOCK_COLUMNS": lanes},
+            options=options(warps * max(1, itemsize // 4)),
+        )
+    # Rows may be fewer than multiprocessors, each of which then has one program's loads in flight.
+    warps = min(LONG_WARPS, warps_of_a_program(ctx))
+    block_rows, tiles, lanes = 1, TILES if itemsize <= 4 else 1, warps * THREADS_PER_WARP * 16 // itemsize
+    if rows.stride != 1:
+        block_rows, tiles, lanes, warps = 32, 1, 64, 4
+    if rows.vectors and itemsize <= 4 and ctx.device.arch.startswith("sm_"):
+        held = min(held, rows.length // lanes // tiles * tiles)
     else:
-        function, tiles = long, 1
-        block_rows, lanes, warps = 32, 64, 4
-    own = {"BLOCK_COLUMNS": lanes}
-    if function is long:
-        own = {"TILES": tiles, "LANES": lanes, "READ_STAGES": ahead, "WRITE_STAGES": behind}
+        held = tiles
+    names = ("x", "out", "rows", "length", "row_shape", "row_strides", "out_strides", "stride", "out_stride")
+    every = {**rows.read, **rows.write, "rows": rows.count}
+    own = dict(scaling)
+    vectors = tuple(own.pop(name, None if name in ("weight", "bias") else 0) for name in VECTORS)
     return launch(
         ctx,
-        function,
+        long,
         programs=triton.cdiv(rows.count, block_rows),
-        arguments={**rows.read, **rows.write, **scaling, "rows": rows.count},
+        arguments={"given": tuple(every[name] for name in names), "vectors": vectors, **own},
         constants={
-            "WIDE": rows.wide(block_rows * tiles * lanes),
+            "WIDE": rows.wide(block_rows * held * lanes),
             "BLOCK_ROWS": block_rows,
-            **own,
+            "TILES": tiles,
+            "HELD": held,
+            "LANES": lanes,
+            "SPLIT": held > tiles and itemsize == 2 and takes_ptx(ctx, long),
         },
         options=options(warps),
     )

@@ -26,10 +26,13 @@ from nbx_triton.kernels.pieces import (
     launch_rows,
     piece_of_row,
     rows_along,
-    tiles_of_rows,
 )
+from nbx_triton.kernels.row_passes import passes
 from nbx_triton.kernels.strided import locate
 from nbx_triton.launching import Argument
+
+HELD = 16
+"""Vectors of a row that a thread has room for between the passes."""
 
 
 @triton.jit
@@ -62,50 +65,39 @@ def short(
 
 
 @triton.jit
+def take(state, a, inside):
+    """Add the squares of a[:, :, :], 0 where not ``inside``, to sums [:, :]."""
+    return (state[0] + tl.sum(a * a, axis=1),)
+
+
+@triton.jit
+def settle(state, share, eps):
+    """Return rows' scales."""
+    return (reciprocal_root(tl.sum(state[0], axis=1) * share + eps)[:, None, None],)
+
+
+@triton.jit
+def give(found, a):
+    """Return a[:, :, :] to scale."""
+    return a * found[0]
+
+
+@triton.jit
 def long(
-    x,
-    weight,
-    out,
-    rows,
-    length,
+    given,
+    vectors,
     share,
     eps,
-    row_shape,
-    row_strides,
-    out_strides,
-    stride,
-    weight_stride,
-    out_stride,
     WIDE: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
     TILES: tl.constexpr,
+    HELD: tl.constexpr,
     LANES: tl.constexpr,
-    READ_STAGES: tl.constexpr,
-    WRITE_STAGES: tl.constexpr,
+    SPLIT: tl.constexpr,
 ):
-    """Write ``BLOCK_ROWS`` rows, ``TILES`` by ``LANES`` elements of each at a time."""
-    row, here, lane, column, whole = tiles_of_rows(rows, length, WIDE, BLOCK_ROWS, TILES, LANES)
-    source = x + locate(row, row_shape, row_strides)[:, None, None]
-    target = out + locate(row, row_shape, out_strides)[:, None, None]
-    squares = zeros(x.dtype.element_ty, BLOCK_ROWS, LANES)
-    for at in tl.range(0, whole, TILES * LANES, num_stages=READ_STAGES):
-        a = compute(tl.load(source + (at + column) * stride, mask=here, other=0))
-        squares += tl.sum(a * a, axis=1)
-    for at in range(whole, length, LANES):
-        inside = here & (at + lane < length)
-        rest = compute(tl.load(source + (at + lane) * stride, mask=inside, other=0))
-        squares += tl.sum(rest * rest, axis=1)
-    scale = reciprocal_root(tl.sum(squares, axis=1) * share + eps)[:, None, None]
-    for at in range(whole, length, LANES):
-        inside = here & (at + lane < length)
-        y = compute(tl.load(source + (at + lane) * stride, mask=inside, other=0)) * scale
-        y = affine(y, weight, None, at + lane, at + lane < length, weight_stride, 0)
-        tl.store(target + (at + lane) * out_stride, y.to(out.dtype.element_ty), mask=inside)
-    for turn in tl.range(0, whole, TILES * LANES, num_stages=WRITE_STAGES):
-        place = whole - TILES * LANES - turn + column
-        z = compute(tl.load(source + place * stride, mask=here, other=0)) * scale
-        z = affine(z, weight, None, place, None, weight_stride, 0)
-        tl.store(target + place * out_stride, z.to(out.dtype.element_ty), mask=here, eviction_policy="evict_first")
+    """Write ``BLOCK_ROWS`` rows by the `passes`."""
+    state = (zeros(given[0].dtype.element_ty, BLOCK_ROWS, LANES),)
+    passes(take, settle, give, state, 0.0, given, vectors, share, eps, WIDE, BLOCK_ROWS, TILES, HELD, LANES, SPLIT)
 
 
 @triton.jit
@@ -187,7 +179,7 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
     (out,) = ctx.signature.outputs
     if out.size == 0:
         return ()
-    return (launch_rows(ctx, rows_along(x.rank - 1, x, out), short, long, _scaling(ctx)),)
+    return (launch_rows(ctx, rows_along(x.rank - 1, x, out), short, long, _scaling(ctx), HELD),)
 
 
 def bind_split(ctx: BindContext) -> Sequence[Launch]:

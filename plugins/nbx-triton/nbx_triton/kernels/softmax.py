@@ -30,9 +30,12 @@ from nbx_triton.kernels.pieces import (
     launch_rows,
     piece_of_row,
     rows_along,
-    tiles_of_rows,
 )
+from nbx_triton.kernels.row_passes import passes
 from nbx_triton.kernels.strided import locate
+
+HELD = 16
+"""Vectors of a row that a thread has room for between the passes."""
 
 
 @triton.jit
@@ -52,8 +55,9 @@ def finite(peak):
 
 
 @triton.jit
-def take(a, peak, total):
-    """Take a[:, :, :] into largest numbers [:, :] so far, along the second axis, and sums of what lies below them."""
+def take(state, a, inside):
+    """Take a[:, :, :], -inf where not ``inside``, into largest numbers and sums of what lies below them, [:, :]."""
+    peak, total = state
     new = tl.maximum(peak, tl.max(a, axis=1))
     anchor = finite(new)
     return new, total * power_of_e(peak - anchor) + tl.sum(power_of_e(a - anchor[:, None, :]), axis=1)
@@ -65,6 +69,18 @@ def join(peak, total, axis: tl.constexpr):
     top = finite(tl.max(peak, axis=axis, keep_dims=True))
     # Nothing but -inf adds up to 0, whose share is infinite: 0 times it is NaN.
     return top, reciprocal(tl.sum(total * power_of_e(peak - top), axis=axis, keep_dims=True))
+
+
+@triton.jit
+def settle(state, share, eps):
+    """Return what `join` does of a row's lanes."""
+    return join(state[0][:, None, :], state[1][:, None, :], 2)
+
+
+@triton.jit
+def give(found, a):
+    """Return the share of a[:, :, :]."""
+    return power_of_e(a - found[0]) * found[1]
 
 
 @triton.jit
@@ -94,46 +110,35 @@ def short(
 
 @triton.jit
 def long(
-    x,
-    out,
-    rows,
-    length,
-    row_shape,
-    row_strides,
-    out_strides,
-    stride,
-    out_stride,
+    given,
+    vectors,
     WIDE: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
     TILES: tl.constexpr,
+    HELD: tl.constexpr,
     LANES: tl.constexpr,
-    READ_STAGES: tl.constexpr,
-    WRITE_STAGES: tl.constexpr,
+    SPLIT: tl.constexpr,
 ):
-    """Write ``BLOCK_ROWS`` rows, ``TILES`` by ``LANES`` elements of each at a time."""
-    row, here, lane, column, whole = tiles_of_rows(rows, length, WIDE, BLOCK_ROWS, TILES, LANES)
-    source = x + locate(row, row_shape, row_strides)[:, None, None]
-    target = out + locate(row, row_shape, out_strides)[:, None, None]
-    total = zeros(x.dtype.element_ty, BLOCK_ROWS, LANES)
-    peak = total + float("-inf")
-    for at in tl.range(0, whole, TILES * LANES, num_stages=READ_STAGES):
-        a = compute(tl.load(source + (at + column) * stride, mask=here, other=float("-inf")))
-        peak, total = take(a, peak, total)
-    for at in range(whole, length, LANES):
-        inside = here & (at + lane < length)
-        rest = compute(tl.load(source + (at + lane) * stride, mask=inside, other=float("-inf")))
-        peak, total = take(rest, peak, total)
-    peak, share = join(peak[:, None, :], total[:, None, :], 2)
-    for at in range(whole, length, LANES):
-        inside = here & (at + lane < length)
-        rest = compute(tl.load(source + (at + lane) * stride, mask=inside, other=float("-inf")))
-        y = power_of_e(rest - peak) * share
-        tl.store(target + (at + lane) * out_stride, y.to(out.dtype.element_ty), mask=inside)
-    for turn in tl.range(0, whole, TILES * LANES, num_stages=WRITE_STAGES):
-        place = whole - TILES * LANES - turn + column
-        a = compute(tl.load(source + place * stride, mask=here, other=float("-inf")))
-        z = power_of_e(a - peak) * share
-        tl.store(target + place * out_stride, z.to(out.dtype.element_ty), mask=here, eviction_policy="evict_first")
+    """Write ``BLOCK_ROWS`` rows by the `passes`."""
+    total = zeros(given[0].dtype.element_ty, BLOCK_ROWS, LANES)
+    state = (total + float("-inf"), total)
+    passes(
+        take,
+        settle,
+        give,
+        state,
+        float("-inf"),
+        given,
+        vectors,
+        None,
+        None,
+        WIDE,
+        BLOCK_ROWS,
+        TILES,
+        HELD,
+        LANES,
+        SPLIT,
+    )
 
 
 @triton.jit
@@ -213,7 +218,7 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
     (out,) = ctx.signature.outputs
     if out.size == 0:
         return ()
-    return (launch_rows(ctx, _rows(ctx), short, long, {}),)
+    return (launch_rows(ctx, _rows(ctx), short, long, {}, HELD),)
 
 
 def bind_split(ctx: BindContext) -> Sequence[Launch]:

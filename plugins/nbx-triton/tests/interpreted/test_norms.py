@@ -105,6 +105,16 @@ def test_layer_norm_of_short_rows(check: Callable, normal: Callable, dtype: str,
     check("nbx-triton/layer_norm/rows", np.full((3, length), 12345.678, x.dtype), None, None)
 
 
+@pytest.mark.parametrize(("dtype", "length"), [("float16", 82000), ("float32", 40016)])
+def test_rows_of_which_registers_hold_a_part(check: Callable, normal: Callable, dtype: str, length: int) -> None:
+    x = normal(dtype, 3, length) + normal(dtype, 1)
+    x[1, -1], x[2, 5] = np.nan, np.inf
+    weight, bias = normal(dtype, length), normal(dtype, length)
+    check("nbx-triton/rms_norm/rows", x, weight)
+    check("nbx-triton/layer_norm/rows", x, weight, bias)
+    check("nbx-triton/softmax/rows", x)
+
+
 @pytest.mark.parametrize("length", [100, 300])
 def test_rows_that_lie_across_memory(check: Callable, normal: Callable, length: int) -> None:
     x = normal("float32", length, 37)
