@@ -65,8 +65,8 @@ def short(
 
 
 @triton.jit
-def take(state, a, inside):
-    """Add the squares of a[:, :, :], 0 where not ``inside``, to sums [:, :]."""
+def take(state, a, _inside):
+    """Add the squares of a[:, :, :], 0 where it is not of the row, to sums [:, :]."""
     return (state[0] + tl.sum(a * a, axis=1),)
 
 

@@ -83,7 +83,8 @@ def passes(
     held = ()
     for k in tl.static_range(last):
         place = source + (whole + k * step + tile) * stride
-        held = held + (tl.load(place, mask=here, other=OTHER, eviction_policy="evict_first"),)
+        part = tl.load(place, mask=here, other=OTHER, eviction_policy="evict_first")
+        held = held + (part,)  # noqa: RUF005 - Triton has no unpacking
     rest = tl.load(source + column * stride, mask=here & inside, other=OTHER, eviction_policy="evict_first")
     for at in range(0, whole, step):
         state = TAKE(state, compute(tl.load(source + (at + tile) * stride, mask=here, other=OTHER)), None)

@@ -55,8 +55,8 @@ def finite(peak):
 
 
 @triton.jit
-def take(state, a, inside):
-    """Take a[:, :, :], -inf where not ``inside``, into largest numbers and sums of what lies below them, [:, :]."""
+def take(state, a, _inside):
+    """Take a[:, :, :], -inf where it is not of the row, into largest numbers and sums of what lies below."""
     peak, total = state
     new = tl.maximum(peak, tl.max(a, axis=1))
     anchor = finite(new)
@@ -72,7 +72,7 @@ def join(peak, total, axis: tl.constexpr):
 
 
 @triton.jit
-def settle(state, share, eps):
+def settle(state, _share, _eps):
     """Return what `join` does of a row's lanes."""
     return join(state[0][:, None, :], state[1][:, None, :], 2)
 
@@ -122,23 +122,8 @@ def long(
     """Write ``BLOCK_ROWS`` rows by the `passes`."""
     total = zeros(given[0].dtype.element_ty, BLOCK_ROWS, LANES)
     state = (total + float("-inf"), total)
-    passes(
-        take,
-        settle,
-        give,
-        state,
-        float("-inf"),
-        given,
-        vectors,
-        None,
-        None,
-        WIDE,
-        BLOCK_ROWS,
-        TILES,
-        HELD,
-        LANES,
-        SPLIT,
-    )
+    other: tl.constexpr = float("-inf")
+    passes(take, settle, give, state, other, given, vectors, None, None, WIDE, BLOCK_ROWS, TILES, HELD, LANES, SPLIT)
 
 
 @triton.jit
