@@ -62,12 +62,12 @@ class Census(Sequence[LaunchKey]):
 def census(plan: Plan, catalog: Catalog, selector: Selector, target_of: Callable[[str], Target]) -> Census:
     """Return the launch keys of a plan, each entry decided anew on the target that ``target_of`` gives its device.
 
-    Raises `SignatureError` for an entry that does not fit its contract, `PluginFault` for a key that cannot be formed.
+    Raises as `Plan.requests`, and `PluginFault` for a key that cannot be formed.
     """
     found: dict[LaunchKey, None] = {}
     refused: list[tuple[PlanEntry, Decision]] = []
-    for entry in plan:
-        target, signature = target_of(entry.device), entry.signature(catalog.op(entry.op))
+    for entry, signature in plan.requests(catalog):
+        target = target_of(entry.device)
         choice = selector.choose(signature, target, entry.require, entry.pin)
         if choice is None:
             refused.append((entry, selector.decide(signature, target, entry.require, entry.pin)))

@@ -19,6 +19,8 @@ from nbx_registry.errors import NbxError, nearest
 from nbx_registry.kernel import Kernel, Workspace
 from nbx_registry.op import Op
 from nbx_registry.plugins import Plugin
+from nbx_registry.settings import no_extent
+from nbx_registry.space import extents
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +191,10 @@ def _settings(catalog: Catalog) -> Iterator[Finding]:
         if set(entry.key) != set(kernel.key):
             text = f"{entry.file}: key {dict(entry.key)} of {kernel.id}, whose key is {', '.join(kernel.key)}"
             yield _problem("settings", text, "remove the entry, or tune again")
+        for name in extents(kernel, catalog.op(kernel.op)):
+            if name in entry.key and (wrong := no_extent(entry.key[name])):
+                text = f"{entry.file}: key {dict(entry.key)} of {kernel.id}: {name} {wrong}"
+                yield _problem("settings", text, "correct or remove the entry")
         for name in sorted(entry.settings.keys() - kernel.defaults.keys()):
             text = f"{entry.file}: {name!r} is no setting of {kernel.id}{nearest(name, kernel.defaults)}"
             yield _problem("settings", text, "remove the entry, or tune again")

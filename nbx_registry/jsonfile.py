@@ -13,10 +13,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn, TypeGuard, cast
 
-from nbx_registry.errors import FileError, nearest
+from nbx_registry.errors import FileError, nearest, shortened
 
 MAX_BYTES = 64 * 2**20
 """Largest file read, in bytes."""
+
+_LONGEST = 600
+"""Characters that a message has of a key, and of what is wrong with it."""
 
 _INTEGERS = range(-(2**63), 2**64)
 """What integers may be: those of 64 bits, with a sign or without."""
@@ -170,7 +173,9 @@ class Reader:
     def refuse(self, name: str, problem: str) -> NoReturn:
         """Raise the error for a key."""
         key = self.key(name)
-        raise FileError(f"{self.path}: {key if key.isprintable() else repr(key)}: {problem}")
+        # A value that a message shows may be as long as the file.
+        problem = shortened(problem, _LONGEST)
+        raise FileError(f"{self.path}: {shortened(key if key.isprintable() else repr(key), _LONGEST)}: {problem}")
 
     def string(self, name: str) -> str:
         """Return a string that is not empty, of characters that a line of text can show."""

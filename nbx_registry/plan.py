@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from nbx_registry import jsonfile
-from nbx_registry.errors import NbxError
+from nbx_registry.errors import NbxError, SignatureError, UnknownName
 from nbx_registry.jsonfile import Reader
 from nbx_registry.memory.slab import Event
 from nbx_registry.planentry import PlanEntry, Reached
+
+if TYPE_CHECKING:
+    from nbx_registry.catalog import Catalog
+    from nbx_registry.signature import Signature
 
 FORMAT = 2
 
@@ -94,6 +98,19 @@ class Plan:
     def devices(self) -> list[str]:
         """Ids of the products that it is for."""
         return sorted({entry.device for entry in self.entries})
+
+    def requests(self, catalog: Catalog) -> Iterator[tuple[PlanEntry, Signature]]:
+        """Yield the entries with their signatures.
+
+        Raises `SignatureError` or `UnknownName`, naming the entry, for one that does not fit its contract, or whose op
+        is not here.
+        """
+        for number, entry in enumerate(self.entries):
+            try:
+                signature = entry.signature(catalog.op(entry.op))
+            except (SignatureError, UnknownName) as error:
+                raise type(error)(f"entry {number} of the plan, {entry.op}: {error}", code=error.code) from error
+            yield entry, signature
 
     # Lives.
 

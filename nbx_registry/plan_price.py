@@ -153,8 +153,8 @@ def price_plan(
         calls[step.entry] += 1
     rows: list[PlanRow] = []
     refused: list[Decision] = []
-    for entry, count in zip(plan.entries, calls, strict=True):
-        target, signature = target_of(entry.device), entry.signature(catalog.op(entry.op))
+    for (entry, signature), count in zip(plan.requests(catalog), calls, strict=True):
+        target = target_of(entry.device)
         choice = selector.choose(signature, target, entry.require, entry.pin)
         if choice is None:
             refused.append(selector.decide(signature, target, entry.require, entry.pin))

@@ -10,9 +10,13 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Any, Final
+
+_LOOK_S: Final = 1.0
+"""How often a process looks whether its parent is there."""
 
 LAST_SECONDS: Final = 10
 """How long a process that has answered may take to end."""
@@ -122,10 +126,21 @@ class Process:
 
 
 def answers() -> IO[str]:
-    """Return what a process answers on; what it prints from here on, in whatever language, goes to standard error."""
+    """Return what a process answers on; what it prints from here on, in whatever language, goes to standard error.
+
+    From here on it ends where its parent is gone: at work that never ends nobody would end it, and let go its device.
+    """
+    if os.name == "posix":
+        threading.Thread(target=_end_without, args=(os.getppid(),), daemon=True).start()
     private = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return private
+
+
+def _end_without(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_LOOK_S)
+    os._exit(1)
 
 
 def reply(stream: IO[str], data: Mapping[str, Any]) -> None:

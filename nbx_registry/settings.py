@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
 
-from nbx_registry import jsonfile
+from nbx_registry import dtypes, jsonfile
 from nbx_registry.errors import FileError, nearest
 from nbx_registry.jsonfile import Reader
 
@@ -105,6 +105,7 @@ class SettingsStore:
         self._entries: dict[tuple[str, str], dict[frozenset[tuple[str, Any]], TunedEntry]] | None = None
         self._kernels: frozenset[str] = frozenset()
         self._misses: dict[str, Miss] = {}
+        self._checked: set[tuple[str, str]] = set()
         self._lock = threading.Lock()
 
     def has(self, kernel: str) -> bool:
@@ -144,15 +145,12 @@ class SettingsStore:
             # A value that cannot be hashed is in no file.
             return None
         if found is None:
-            self._check_names(entries, names)
+            self._check_keys(kernel, device, entries, names, values, extents)
             return None
         for name in extents:
-            if found.key.get(name) == 0:
-                self._miss(
-                    found.file,
-                    f"{found.file}: key {dict(found.key)} of {kernel}: {name} is an extent of 0: there is nothing to "
-                    "run, and so nothing to tune",
-                )
+            wrong = "" if found.key[name] else "is an extent of 0: there is nothing to run, and so nothing to tune"
+            if wrong := no_extent(found.key[name]) or wrong:
+                self._miss(found.file, f"{found.file}: key {dict(found.key)} of {kernel}: {name} {wrong}")
                 return None
         if parameters is not None:
             unknown = [name for name in found.settings if name not in parameters]
@@ -198,7 +196,19 @@ class SettingsStore:
         """Read every file, and return what is wrong, in words; empty when all is well."""
         return tuple(map(str, self.misses()))
 
-    def _check_names(self, entries: Mapping[frozenset[tuple[str, Any]], TunedEntry], names: Sequence[str]) -> None:
+    def _check_keys(
+        self,
+        kernel: str,
+        device: str,
+        entries: Mapping[frozenset[tuple[str, Any]], TunedEntry],
+        names: Sequence[str],
+        values: Sequence[Any],
+        extents: Collection[str],
+    ) -> None:
+        """Tell, once, of entries of a kernel whose key can be no key of it, beside one of its keys."""
+        if (kernel, device) in self._checked:
+            return
+        self._checked.add((kernel, device))
         for entry in entries.values():
             for name in entry.key:
                 if name not in names:
@@ -207,9 +217,17 @@ class SettingsStore:
                         f"{entry.file}: key of {entry.kernel} names {name!r}, which is no part of its launch key"
                         f"{nearest(name, names)}; the key is {', '.join(names)}",
                     )
-            for name in names:
+            for name, value in zip(names, values, strict=True):
                 if name not in entry.key:
                     self._miss(entry.file, f"{entry.file}: key {dict(entry.key)} of {entry.kernel} leaves out {name!r}")
+                    continue
+                wrong = ""
+                if name in extents:
+                    wrong = no_extent(entry.key[name])
+                elif isinstance(value, str) and not _no_dtype(value):
+                    wrong = _no_dtype(entry.key[name])
+                if wrong:
+                    self._miss(entry.file, f"{entry.file}: key {dict(entry.key)} of {entry.kernel}: {name} {wrong}")
 
     def _miss(self, file: Path, message: str) -> None:
         self._misses.setdefault(message, Miss(file, message))
@@ -350,6 +368,21 @@ def _value(reader: Reader, name: str, value: Any, depth: int = 0) -> Any:
     if isinstance(value, str) and not value.isprintable():
         reader.refuse(name, f"{value[:80]!r} holds characters that no line of text shows")
     return value
+
+
+def no_extent(value: Any) -> str:
+    """Return why a key's value is no extent; 1, 1.0 and True are equal, and the first alone is one."""
+    return "" if type(value) is int else f"is {value!r}; an extent is an integer"
+
+
+def _no_dtype(value: Any) -> str:
+    """Return why a key's value is no dtype as keys have it."""
+    if any(dtype.key == value for dtype in dtypes.TABLE.values()):
+        return ""
+    named = dtypes.TABLE.get(value) if isinstance(value, str) else None
+    return f"is {value!r}; " + (
+        f"write {named.key!r}" if named is not None else "a dtype is its short name, like 'f16'"
+    )
 
 
 def _plain(value: Any) -> Any:

@@ -79,11 +79,14 @@ def of_request(
 def of_plan(registry: Registry, plan: Plan, target: Target) -> Jobs:
     """Return what there is to tune of a plan's entries on a target.
 
-    Raises `SignatureError` for an entry that does not fit its contract.
+    A plan that has entries for the target's product has the others for other products, and only those are tuned here;
+    one that has none may be of a machine of another kind, and all of it is. Raises as `Plan.requests`.
     """
     found = Jobs()
-    for entry in plan:
-        signature = entry.signature(registry.catalog.op(entry.op))
+    assert target.device is not None
+    for entry, signature in plan.requests(registry.catalog):
+        if entry.device != target.device.id and target.device.id in plan.devices:
+            continue
         try:
             registry.programs.choose(signature, target, "any", entry.pin)
         except NbxError as error:

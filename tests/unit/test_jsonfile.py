@@ -103,3 +103,12 @@ def test_a_disk_that_is_full_leaves_what_was_there(tmp_path: Path, monkeypatch: 
     with pytest.raises(FileError, match=r"b\.json: cannot be written: No space left on device"):
         jsonfile.replace(path, b"new")
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {"b.json": b"old"}
+
+
+def test_a_message_does_not_grow_with_what_it_is_about(tmp_path: Path) -> None:
+    path = tmp_path / "f.json"
+    reader = Reader(path, {"a": "x" * 100_000, "b" * 100_000: 1})
+    for attempt in (lambda: reader.choice("a", ("y",)), lambda: reader.known("a"), lambda: reader.hexadecimal("a")):
+        with pytest.raises(FileError) as caught:
+            attempt()
+        assert len(str(caught.value)) < len(str(path)) + 1300

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -85,3 +86,29 @@ reply(stream, {"a": 1})
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout == '{"a": 1}\n'
     assert "printed" in ran.stderr
+
+
+@pytest.mark.skipif(os.name != "posix", reason="elsewhere a process does not learn that its parent ended")
+def test_one_whose_parent_was_killed_ends_amid_its_work() -> None:
+    # At a candidate that never ends nobody would end it, and its device would stay taken.
+    child = "from nbx_registry.process import answers; import time; answers(); time.sleep(600)"
+    parent = f"""
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", {child!r}], stdin=subprocess.PIPE)
+print(child.pid, flush=True)
+time.sleep(600)
+"""
+    process = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    number = int(process.stdout.readline())
+    time.sleep(2)
+    os.kill(number, 0)
+    process.kill()
+    process.wait()
+    # It has the writing end too: what ends it closes this.
+    late = threading.Timer(30, os.kill, (number, signal.SIGKILL))
+    late.start()
+    process.stdout.read()
+    process.stdout.close()
+    assert late.is_alive()
+    late.cancel()

@@ -138,6 +138,40 @@ def test_a_key_that_the_kernel_has_not_is_a_miss_by_name(folder):
     assert "leaves out 'stride'" in told[1]
 
 
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ({"N": "4096"}, "N is '4096'; an extent is an integer"),
+        ({"N": 4096.5}, "N is 4096.5; an extent is an integer"),
+        ({"N": None}, "N is None; an extent is an integer"),
+        ({"N": [4096]}, "N is (4096,); an extent is an integer"),
+        ({"x.dtype": "float16"}, "x.dtype is 'float16'; write 'f16'"),
+        ({"x.dtype": "half"}, "x.dtype is 'half'; a dtype is its short name"),
+        ({"x.dtype": 16}, "x.dtype is 16; a dtype is its short name"),
+    ],
+    ids=str,
+)
+def test_a_key_whose_values_can_be_none_is_a_miss_by_name(folder, key, message):
+    store = folder(entry(key={**entry()["key"], **key}))
+    assert look(store, extents=("N",)) is None
+    (miss,) = store.misses()
+    assert message in str(miss)
+
+
+@pytest.mark.parametrize(("stored", "asked"), [(True, 1), (1.0, 1), (4096.0, 4096)], ids=str)
+def test_what_only_equals_an_extent_is_none(folder, stored, asked):
+    store = folder(entry(key={**entry()["key"], "N": stored}))
+    assert look(store, (asked, *VALUES[1:]), extents=("N",)) is None
+    assert f"N is {stored!r}; an extent is an integer" in str(store.misses()[0])
+
+
+def test_a_null_is_a_value_of_what_is_no_extent(folder):
+    store = folder(entry(key={**entry()["key"], "stride": None}))
+    assert look(store, extents=("N",)) is None
+    assert look(store, (4096, None, "f16"), extents=("N",)) is not None
+    assert store.misses() == ()
+
+
 def test_settings_proven_for_other_code_are_a_miss(folder):
     store = folder(entry(proof={"kernel_digest": "a" * 64}))
     assert look(store, kernel_digest=lambda: "a" * 64) is not None

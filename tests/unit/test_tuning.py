@@ -301,6 +301,41 @@ def test_a_plan_is_tuned_key_by_key_each_once(make: Make, tmp_path: Path) -> Non
     assert len(entries(tmp_path)) == 2
 
 
+def test_an_entry_of_a_plan_that_does_not_fit_is_named(make: Make, tmp_path: Path) -> None:
+    reg = make()
+    draft = reg.draft("host/cpu", require="any")
+    draft.call("sqrt", "float32[3]")
+    draft.call("softmax", "float32[3]")
+    for change, error, said in (
+        ({"attributes": {"axis": "x"}}, nbx.SignatureError, "attribute axis is 'x', but takes an integer"),
+        ({"op": "softmaxx@1"}, nbx.UnknownName, "did you mean 'softmax@1'"),
+    ):
+        draft.plan.save(tmp_path / "plan.json")
+        data = json.loads((tmp_path / "plan.json").read_text())
+        data["entries"][1].update(change)
+        (tmp_path / "plan.json").write_text(json.dumps(data))
+        plan = nbx.Plan.load(tmp_path / "plan.json")
+        for attempt in (lambda plan=plan: tune(reg, plan), lambda plan=plan: reg.price(plan)):
+            with pytest.raises(error, match=rf"entry 1 of the plan, softmax.?@1: .*{said}"):
+                attempt()
+
+
+def test_a_plan_for_several_products_tunes_on_each_what_runs_there(make: Make, tmp_path: Path) -> None:
+    reg = make()
+    draft = reg.draft("host/cpu", require="any")
+    draft.call("add", "float32[63]", "float32[63]", kernel=ID)
+    draft.call("add", "float32[129]", "float32[129]", kernel=ID)
+    draft.plan.save(tmp_path / "plan.json")
+    data = json.loads((tmp_path / "plan.json").read_text())
+    for row in (data["entries"][1], *data["values"][3:]):
+        row["device"] = "nvidia/t4"
+    (tmp_path / "plan.json").write_text(json.dumps(data))
+    plan = nbx.Plan.load(tmp_path / "plan.json")
+    assert plan.devices == ["host/cpu", "nvidia/t4"]
+    outcome = tune(reg, plan, devices=["cpu"], out=tmp_path / "out", stopwatch=timed())
+    assert [one.key["out.size"] for one in outcome.tuned] == [63]
+
+
 def test_the_parts_of_a_composite_are_tuned(make: Make, tmp_path: Path) -> None:
     def compose(trace: Any, x: Any, w: Any, bias: Any, **attributes: Any) -> Any:
         y = trace.call("matmul", x, trace.permute(w, (1, 0)))
