@@ -17,7 +17,7 @@ waits for memory once. Keys are visited in ascending order by one program. Deter
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import triton
 import triton.language as tl
@@ -129,6 +129,7 @@ def attend(
     CAUSAL: tl.constexpr,
     NATURAL: tl.constexpr,
     MASK_ROWS: tl.constexpr,
+    SHORT: tl.constexpr,
     SPLIT: tl.constexpr,
     EVEN: tl.constexpr,
     FLUSH: tl.constexpr,
@@ -142,7 +143,8 @@ def attend(
 
     Strides are of batch, head, token, element. A mask is bool (true attends) or, NATURAL, a number to add; ``factor``
     is the scale, times log2(e) unless NATURAL, without its sign SIGN. CAUSAL aligns the last query with the last key.
-    SPLIT: whole blocks come first, in a loop of their own. EVEN: the extents are ``BLOCK_D`` and ``BLOCK_DV``.
+    SHORT: there are up to ``BLOCK_N`` keys. SPLIT: whole blocks come first, in a loop of their own. EVEN: the extents
+    are ``BLOCK_D`` and ``BLOCK_DV``.
     """
     batch, head, tile = place(queries, heads, section, CAUSAL, WIDE, BLOCK_M)
     kv_head = head // heads_per_kv
@@ -168,7 +170,17 @@ def attend(
     total = tl.zeros((BLOCK_M, BLOCK_DV), tl.float32)
     whole = 0
     last = keys
-    if CAUSAL:
+    if SHORT:
+        # Values are under way with keys, and nothing of what is summed is 0 to begin with.
+        last = 0
+        key = tl.load(k_tile + n[None, :] * k_strides[2], mask=(n < keys)[None, :] & (d < width)[:, None], other=0)
+        value = tl.load(v_tile + n[:, None] * v_strides[2], mask=(n < keys)[:, None] & v_across, other=0)
+        score = tl.dot(query, key, input_precision="ieee")
+        score = hide(score, factor, mask, mask_strides, row, n, queries, keys, CAUSAL, MASK_ROWS)
+        p, _shrink, _peak = merge(score, peak, factor, NATURAL, FLUSH)
+        norm = tl.sum(p, axis=1)
+        total = tl.dot(p.to(value.dtype), value, input_precision="ieee")
+    elif CAUSAL:
         last = tl.maximum(tl.minimum(keys, (tile + 1) * BLOCK_M + keys - queries), 0)
     if SPLIT:
         whole = keys
@@ -202,68 +214,6 @@ def attend(
         total = tl.dot(p.to(value.dtype), value, total * shrink[:, None], input_precision="ieee")
     target = out + batch * out_strides[0] + head * out_strides[1] + row[:, None] * out_strides[2]
     result = divide(total, norm).to(out.dtype.element_ty)
-    tl.store(target + e[None, :] * out_strides[3], result, mask=here & v_across)
-
-
-@triton.jit
-def attend_short(
-    q,
-    k,
-    v,
-    mask,
-    out,
-    queries,
-    keys,
-    heads,
-    heads_per_kv,
-    section,
-    width,
-    v_width,
-    factor,
-    q_strides,
-    k_strides,
-    v_strides,
-    mask_strides,
-    out_strides,
-    SIGN: tl.constexpr,
-    CAUSAL: tl.constexpr,
-    NATURAL: tl.constexpr,
-    MASK_ROWS: tl.constexpr,
-    FLUSH: tl.constexpr,
-    WIDE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    BLOCK_DV: tl.constexpr,
-):
-    """Write what `attend` does, of up to ``BLOCK_N`` keys."""
-    batch, head, tile = place(queries, heads, section, CAUSAL, WIDE, BLOCK_M)
-    kv_head = head // heads_per_kv
-    row = tile * BLOCK_M + tl.arange(0, BLOCK_M)
-    here = (row < queries)[:, None]
-    d = tl.arange(0, BLOCK_D).to(row.dtype)
-    e = tl.arange(0, BLOCK_DV).to(row.dtype)
-    n = tl.arange(0, BLOCK_N).to(row.dtype)
-    known = n < keys
-    v_across = (e < v_width)[None, :]
-
-    q_tile = q + batch * q_strides[0] + head * q_strides[1] + row[:, None] * q_strides[2] + d[None, :] * q_strides[3]
-    query = tl.load(q_tile, mask=here & (d < width)[None, :], other=0)
-    k_tile = k + batch * k_strides[0] + kv_head * k_strides[1] + n[None, :] * k_strides[2] + d[:, None] * k_strides[3]
-    key = tl.load(k_tile, mask=known[None, :] & (d < width)[:, None], other=0)
-    v_tile = v + batch * v_strides[0] + kv_head * v_strides[1] + n[:, None] * v_strides[2] + e[None, :] * v_strides[3]
-    value = tl.load(v_tile, mask=known[:, None] & v_across, other=0)
-    if SIGN != 1:
-        query = (query.to(tl.float32) * SIGN).to(query.dtype)
-    if mask is not None:
-        mask += batch * mask_strides[0] + head * mask_strides[1]
-    score = tl.dot(query, key, input_precision="ieee")
-    score = hide(score, factor, mask, mask_strides, row, n, queries, keys, CAUSAL, MASK_ROWS)
-    peak = tl.full((BLOCK_M,), float("-inf"), tl.float32)
-    p, _shrink, _peak = merge(score, peak, factor, NATURAL, FLUSH)
-    total = tl.dot(p.to(value.dtype), value, input_precision="ieee")
-    target = out + batch * out_strides[0] + head * out_strides[1] + row[:, None] * out_strides[2]
-    result = divide(total, tl.sum(p, axis=1)).to(out.dtype.element_ty)
     tl.store(target + e[None, :] * out_strides[3], result, mask=here & v_across)
 
 
@@ -318,8 +268,8 @@ def factor_of(ctx: BindContext) -> tuple[float, int]:
     return (abs(scale) or 1.0) * (1.0 if natural else LOG2_E), (scale > 0) - (scale < 0)
 
 
-def _launch(ctx: BindContext, function: Any, tile: _Tile, constants: dict[str, Any]) -> Launch:
-    """Return the launch of ``function``; ``constants`` beside those that both have."""
+def _launch(ctx: BindContext, tile: _Tile, constants: dict[str, bool]) -> Launch:
+    """Return the launch of tiles, with the constants SHORT, SPLIT and EVEN."""
     q, k, v, mask = ctx.signature.tensors
     (out,) = ctx.signature.outputs
     batch, heads, queries, width = q.shape
@@ -352,7 +302,7 @@ def _launch(ctx: BindContext, function: Any, tile: _Tile, constants: dict[str, A
     programs = batch * heads * triton.cdiv(queries, tile.m)
     return launch(
         ctx,
-        function,
+        attend,
         programs=programs,
         arguments=arguments,
         constants={
@@ -361,7 +311,7 @@ def _launch(ctx: BindContext, function: Any, tile: _Tile, constants: dict[str, A
             "NATURAL": mask is not None and mask.dtype.kind == "float",
             "MASK_ROWS": mask_strides[2] != 0,
             # The contract lets weights below the normal numbers be 0. The interpreter knows no PTX, nor does AMD.
-            "FLUSH": ctx.device.arch.startswith("sm_") and not isinstance(function, InterpretedFunction),
+            "FLUSH": ctx.device.arch.startswith("sm_") and not isinstance(attend, InterpretedFunction),
             # The slack covers padded rows and elements, whose offsets are computed and masked off.
             "WIDE": 2 * farthest >= NARROW or programs >= NARROW // 128,
             "BLOCK_M": tile.m,
@@ -385,11 +335,12 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
     mask_rows = mask is not None and broadcast_strides(mask.shape, mask.strides, 4)[2] != 0
     tile = _tile(ctx, triton.next_power_of_2(max(16, *widths)), mask_rows)
     constants = {
+        "SHORT": False,
         # Without a matrix unit comparisons are the least of it.
         "SPLIT": mask is None and _matrix(ctx),
         "EVEN": all(width == max(16, triton.next_power_of_2(width)) for width in widths),
     }
-    return (_launch(ctx, attend, tile, constants),)
+    return (_launch(ctx, tile, constants),)
 
 
 def bind_short(ctx: BindContext) -> Sequence[Launch]:
@@ -400,4 +351,5 @@ def bind_short(ctx: BindContext) -> Sequence[Launch]:
         return ()
     block_n = max(16, triton.next_power_of_2(k.shape[2]))
     block_m = min(64, max(16, triton.next_power_of_2(q.shape[2])))
-    return (_launch(ctx, attend_short, _Tile(block_m, block_n, 4, 1), {}),)
+    constants = {"SHORT": True, "SPLIT": False, "EVEN": False}
+    return (_launch(ctx, _Tile(block_m, block_n, 4, 1), constants),)
