@@ -132,6 +132,7 @@ KERNELS = (
         when=(f"x.dtype in {HALVES}", "N * groups <= 264", "M >= 32768"),
         key=_GROUP_KEY,
         workspace=_found(_MOMENTS, "N * groups", "256"),
+        batch_invariant=True,
         overlap="same",
         preference=1,
         doc="Up to 256 programs a group write mean and M2; those of a second launch merge them and normalise.",

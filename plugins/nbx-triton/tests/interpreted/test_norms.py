@@ -123,6 +123,13 @@ def test_rows_that_lie_across_memory(check: Callable, normal: Callable, length: 
     check("nbx-triton/rms_norm/rows", x.T, normal("float32", length))
 
 
+def test_groups_of_an_image_alone_have_the_same_bits(run: Callable, normal: Callable) -> None:
+    x, weight = normal("float32", 3, 4, 129, 257), normal("float32", 4)
+    (together,) = run("nbx-triton/group_norm/split", x, weight, None, groups=2)
+    alone = [run("nbx-triton/group_norm/split", x[i : i + 1], weight, None, groups=2)[0].tobytes() for i in range(3)]
+    assert together.tobytes() == b"".join(alone)
+
+
 def test_a_row_normalised_alone_has_the_same_bits(run: Callable, normal: Callable) -> None:
     x, weight = normal("float32", 9, 129), normal("float32", 129)
     (together,) = run("nbx-triton/layer_norm/rows", x, weight, None)
