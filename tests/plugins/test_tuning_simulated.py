@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gc
 import json
+import os
+import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -447,3 +450,59 @@ def test_cards_of_one_product_share_the_keys_of_one_file(twins: Path) -> None:
     for handle in ("sim:0", "sim:1"):
         x = nbx.asarray(np.ones(129, np.float32))
         assert again.decide("add", x.spec, x.spec, device=handle).candidate("twins/add/blocked").tuned is not None
+
+
+TUNES = """
+import sys
+from pathlib import Path
+import nbx_registry as nbx
+from nbx_registry.tuning import tune
+
+number, said = int(sys.argv[1]), Path(sys.argv[2])
+reg = nbx.load(require="any")
+for size in range(100 * number + 1, 100 * number + 4):
+    specs = (f"float32[{size}]", f"float32[{size}]")
+    found = tune(reg, "add", specs, devices=[f"sim:{number % 2}"], kernel="twins/add/blocked")
+    assert not found.failed, found.failed
+    with said.open("a") as file:
+        print(size, file=file, flush=True)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="nothing is killed so elsewhere")
+def test_processes_that_tune_two_cards_at_once_and_are_killed_lose_nothing(twins: Path) -> None:
+    logs = [twins / f"said-{number}" for number in range(1, 9)]
+    running = [
+        subprocess.Popen([sys.executable, "-c", TUNES, str(number), str(log)], stdout=subprocess.DEVNULL)
+        for number, log in enumerate(logs, 1)
+    ]
+
+    def said() -> set[int]:
+        # A line may be half there.
+        texts = [log.read_text() for log in logs if log.exists()]
+        return {int(line) for text in texts for line in text.splitlines(keepends=True) if line.endswith("\n")}
+
+    file = twins / "config" / "settings" / "sim-loopback.json"
+    try:
+        for process in running[:4]:
+            known = len(said())
+            while len(said()) == known and process.poll() is None:
+                time.sleep(0.01)
+            process.kill()
+            # Whoever reads amid all this finds a whole file.
+            if file.exists():
+                json.loads(file.read_text())
+        assert [process.wait(120) for process in running[4:]] == [0] * 4
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+    stored = json.loads(file.read_text())
+    sizes = {entry["key"]["out.size"] for entry in stored["entries"]}
+    assert sizes >= said() >= {100 * number + k for number in range(5, 9) for k in (1, 2, 3)}
+    assert {entry["proof"]["machine"]["handle"] for entry in stored["entries"]} == {"sim:0", "sim:1"}
+    reg = nbx.load(require="any")
+    assert reg.catalog.settings.check() == ()
+    # What a killed one left unfinished is gone with the next that writes.
+    tune(reg, "add", ("float32[7]", "float32[7]"), devices=["sim:0"], kernel="twins/add/blocked")
+    assert sorted(path.name for path in file.parent.iterdir()) == [f".{file.name}.lock", file.name]
