@@ -107,31 +107,48 @@ def test_the_faulty_kernel_is_found_on_the_card(reg: nbx.Registry) -> None:
 
 def test_the_current_stream_of_cupy_is_followed(reg: nbx.Registry, cuda: Any, cupy: Any) -> None:
     x = cupy.asarray(X)
-    reg.call("add", x, 1.0, kernel="ptx/add/right")
-    cupy.cuda.runtime.deviceSynchronize()
-    for stream in (cupy.cuda.Stream(non_blocking=True), cupy.cuda.Stream(non_blocking=True)):
-        with stream:
-            # A call on any other stream would be done before the new numbers are there.
-            cuda.delay(0, stream.ptr, 0.05)
-            x[...] = cupy.random.randn(SIZE, dtype=cupy.float32)
-            y = reg.call("add", x, 1.0, kernel="ptx/add/right")
-            assert isinstance(y, cupy.ndarray)
-            assert not stream.done
-            z = y + 1
-        stream.synchronize()
-        cupy.testing.assert_array_equal(z, x + 1 + 1)
+    for seed in (1, 2):
+        stream = cupy.cuda.Stream(non_blocking=True)
+        for numbers, delay_s in rehearsed(seed):
+            new = cupy.asarray(numbers)
+            cupy.cuda.runtime.deviceSynchronize()
+            with stream:
+                # A call on any other stream would be done before the new numbers are there.
+                cuda.delay(0, stream.ptr, delay_s)
+                x[...] = new
+                y = reg.call("add", x, 1.0, kernel="ptx/add/right")
+                z = y + 1
+                assert isinstance(y, cupy.ndarray)
+                assert not (delay_s and stream.done)
+            stream.synchronize()
+            np.testing.assert_array_equal(cupy.asnumpy(z), numbers + 1 + 1)
+            del y, z
 
 
 def test_the_current_stream_of_torch_is_followed(reg: nbx.Registry, cuda: Any, torch: Any) -> None:
     x = torch.from_numpy(X).cuda()
-    reg.call("add", x, 1.0, kernel="ptx/add/right")
-    torch.cuda.synchronize()
-    for stream in (torch.cuda.Stream(), torch.cuda.Stream()):
-        with torch.cuda.stream(stream):
-            cuda.delay(0, stream.cuda_stream, 0.05)
-            x.copy_(torch.randn(SIZE, device="cuda"))
-            y = reg.call("add", x, 1.0, kernel="ptx/add/right")
-            assert not stream.query()
-            z = y + 1
-        stream.synchronize()
-        assert torch.equal(z, x + 1 + 1)
+    for seed in (1, 2):
+        stream = torch.cuda.Stream()
+        for numbers, delay_s in rehearsed(seed):
+            new = torch.from_numpy(numbers).cuda()
+            torch.cuda.synchronize()
+            with torch.cuda.stream(stream):
+                cuda.delay(0, stream.cuda_stream, delay_s)
+                x.copy_(new)
+                y = reg.call("add", x, 1.0, kernel="ptx/add/right")
+                z = y + 1
+                assert not (delay_s and stream.query())
+            stream.synchronize()
+            np.testing.assert_array_equal(z.cpu().numpy(), numbers + 1 + 1)
+            del y, z
+
+
+def rehearsed(seed: int) -> Iterator[tuple[Any, float]]:
+    """Yield new numbers, twice, and by how many seconds the stream is to be kept from them.
+
+    First by none: what compiles, loads or allocates does so then. Behind a delay it would outlast it, or wait for it,
+    and something else than the order of the stream would decide.
+    """
+    rng = np.random.default_rng(seed)
+    for delay_s in (0.0, 0.2):
+        yield rng.standard_normal(SIZE, np.float32), delay_s
