@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from nbx_registry import dtypes
 from nbx_registry.dtypes import DType
@@ -24,7 +24,8 @@ class Cost:
     *Nominal* is what the op does as its contract is written: every operand read once in full, every output written
     once. *Least* is what no implementation can go below, whatever its algorithm and whatever the values: an expanded
     (stride-0) axis is read once, of a triangle only the half that counts, and where values say what is looked at
-    (indices, lengths, slots, masks) they are taken to be those that ask for least. A kernel's workspace is not in it.
+    (indices, lengths, slots, masks) they are taken to be those that ask for least, unless it is the cost at given
+    values. A kernel's workspace is not in it.
     """
 
     flops: int
@@ -46,8 +47,10 @@ class Cost:
     """The fewest bytes moved, reads and writes together."""
 
 
-def cost_of(op: Op, signature: Signature) -> Cost:
+def cost_of(op: Op, signature: Signature, values: Mapping[str, Any] | None = None) -> Cost:
     """Return what an op costs on a signature: by its own rule, else `default_cost` with its expressions.
+
+    With ``values``, arrays by parameter, what it costs at these, where the op has a rule for that.
 
     Raises `PluginFault` where a rule gives anything but exact, non-negative integers.
     """
@@ -59,13 +62,21 @@ def cost_of(op: Op, signature: Signature) -> Cost:
         texts = {name: getattr(op, name) for name in ("flops", "least_flops", "bytes_read", "least_bytes")}
         given = {n: expr.parse(text).evaluate(signature.value) for n, text in texts.items() if text is not None}
         cost = default_cost(signature, **given)
+    _check(op, signature, cost)
+    if op.cost_at is None or values is None or any(name not in values for name in op.cost_values):
+        return cost
+    at = op.cost_at(signature, cost, **{name: values[name] for name in op.cost_values})
+    _check(op, signature, at)
+    return at
+
+
+def _check(op: Op, signature: Signature, cost: object) -> None:
     if not isinstance(cost, Cost):
         raise PluginFault(f"the cost rule of {op.id} gave {cost!r}, no Cost (for {signature})", where=op.id)
     for name in ("flops", "bytes_read", "bytes_written", "least_flops", "least_bytes"):
         value = getattr(cost, name)
         if type(value) is not int or value < 0:
             raise PluginFault(f"{name} of {op.id} comes out as {value!r}, no count (for {signature})", where=op.id)
-    return cost
 
 
 def default_cost(

@@ -56,6 +56,8 @@ class Op:
         require: Sequence[str],
         infer: Callable[[Signature], Any] | None,
         cost: Callable[[Signature], Any] | None,
+        cost_at: Callable[..., Any] | None,
+        cost_values: Sequence[str],
         flops: str | None,
         least_flops: str | None,
         unit: Literal["vector", "matrix"],
@@ -79,6 +81,8 @@ class Op:
         self._require = (require,) if isinstance(require, str) else tuple(require)
         self.infer = infer
         self.cost_function = cost
+        self.cost_at = cost_at
+        self.cost_values = tuple(cost_values)
         self.flops = flops
         self.least_flops = least_flops
         self.unit: Literal["vector", "matrix"] = unit
@@ -233,11 +237,18 @@ class Op:
             tensors[position] = value
         return tensors, attributes
 
-    def cost(self, signature: Signature) -> Cost:
-        """Return what the op costs on a signature: nominal and least, as exact integers."""
+    def cost(self, signature: Signature, values: Mapping[str, Array] | None = None) -> Cost:
+        """Return what the op costs on a signature: nominal and least, as exact integers.
+
+        Parameters
+        ----------
+        values
+            Arrays by parameter, at which it is the cost: those that `cost_values` names decide it, others are passed
+            over. Where one of these is not given it is the cost whatever the values.
+        """
         from nbx_registry.cost import cost_of  # it knows ops
 
-        return cost_of(self, signature)
+        return cost_of(self, signature, values)
 
     def bound(
         self, signature: Signature, arrays: Sequence[Array], reference: Sequence[Array]
@@ -319,6 +330,7 @@ class Op:
         rules: list[object] = [str(self.schema), sorted(self._where.items()), self._require]
         rules += [self.flops, self.least_flops, self.unit, self.bytes_read, self.least_bytes, self.accumulation]
         rules += [self.exact, self.ulp, self._signed_zeros, sorted(self._index_bounds.items()), self.views]
+        # What it costs at some values decides neither what may run nor what is right.
         for function in (self.oracle, self.infer, self.cost_function, self.magnitude):
             rules.append(digest.function_digest(function) if callable(function) else function)
         return hashlib.sha256(repr(rules).encode()).hexdigest()
@@ -341,6 +353,8 @@ def op(
     require: Sequence[str] | str = (),
     infer: Callable[[Signature], Any] | None = None,
     cost: Callable[[Signature], Any] | None = None,
+    cost_at: Callable[..., Any] | None = None,
+    cost_values: Sequence[str] = (),
     flops: str | None = None,
     least_flops: str | None = None,
     unit: Literal["vector", "matrix"] = "vector",
@@ -370,6 +384,9 @@ def op(
         and puts the axes that ``where`` leaves to it into ``signature.axes``.
     cost
         Takes a signature, returns a `Cost`, for what the expressions below cannot say.
+    cost_at, cost_values
+        Where values decide what is looked at: the parameters that hold them (indices, lengths, masks), and what takes
+        the signature, the cost without them, and the array of each by keyword, and returns the `Cost` at these values.
     flops, least_flops, bytes_read, least_bytes
         Expressions over axes, attributes and tensors.
     unit
@@ -402,6 +419,8 @@ def op(
             require=require,
             infer=infer,
             cost=cost,
+            cost_at=cost_at,
+            cost_values=cost_values,
             flops=flops,
             least_flops=least_flops,
             unit=unit,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from nbx_registry import dtypes
+from nbx_registry.contracts import at_values
 from nbx_registry.cost import Cost, default_cost, distinct_bytes
 from nbx_registry.dtypes import DType
 from nbx_registry.errors import SignatureError
@@ -178,6 +179,8 @@ def magnitude_attention(
     require=("Hkv >= 1", "Hq % Hkv == 0"),
     infer=infer_attention,
     cost=cost_attention,
+    cost_at=at_values.scaled_dot_product_attention,
+    cost_values=("mask",),
     unit="matrix",
     accumulation="2",
     magnitude=magnitude_attention,
@@ -268,6 +271,8 @@ def magnitude_rotary_embedding(
         "cos.dtype in (float32, x.dtype)",
     ),
     cost=cost_rotary_embedding,
+    cost_at=at_values.rotary_embedding,
+    cost_values=("position",),
     accumulation="2",
     magnitude=magnitude_rotary_embedding,
     index_bounds={"position": "P"},

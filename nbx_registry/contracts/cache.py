@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from nbx_registry import dtypes
+from nbx_registry.contracts import at_values
 from nbx_registry.cost import Cost, default_cost
 from nbx_registry.op import op
 from nbx_registry.rounding import round_to_float
@@ -30,6 +31,8 @@ def cost_paged_kv_append(signature: Signature) -> Cost:
     "paged_kv_append@1(new: F1[N, Hkv, D], slot: int32[N], pool: mut F2[pages, Hkv, page_tokens, D], *,"
     " saturate: bool = False) -> ()",
     cost=cost_paged_kv_append,
+    cost_at=at_values.paged_kv_append,
+    cost_values=("slot",),
     exact=True,
     index_bounds={"slot": ("-2**31", "pages * page_tokens")},
 )
@@ -89,6 +92,11 @@ def cost_paged_kv_append_step(signature: Signature) -> Cost:
     " v_pool: mut F2[pages, Hkv, page_tokens, Dv], block_table: int32[B, max_pages], lens: int32[B], *,"
     " saturate: bool = False) -> ()",
     cost=cost_paged_kv_append_step,
+    cost_at=at_values.paged_kv_append_step,
+    cost_values=(
+        "block_table",
+        "lens",
+    ),
     exact=True,
     index_bounds={"block_table": ("-2**31", "pages")},
 )

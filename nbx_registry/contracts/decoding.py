@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from nbx_registry.contracts import at_values
 from nbx_registry.contracts.attention import (
     attend,
     attention_magnitude,
@@ -98,6 +99,8 @@ def magnitude_decode_attention(
     " scale: float? = None, q_dtype: dtype? = None) -> F1[B, Hq, Dv]",
     require=("Hkv >= 1", "Hq % Hkv == 0", "q_dtype in (None, k.dtype)"),
     cost=cost_decode_attention,
+    cost_at=at_values.decode_attention,
+    cost_values=("bias",),
     unit="matrix",
     accumulation="2",
     magnitude=magnitude_decode_attention,
@@ -318,6 +321,11 @@ def magnitude_paged_decode_attention(
     require=("Hkv >= 1", "Hq % Hkv == 0", "longest == None or longest >= 0", "q_dtype in (None, k_pool.dtype)"),
     infer=infer_paged_decode_attention,
     cost=cost_paged_decode_attention,
+    cost_at=at_values.paged_decode_attention,
+    cost_values=(
+        "block_table",
+        "seq_lens",
+    ),
     unit="matrix",
     accumulation="2",
     magnitude=magnitude_paged_decode_attention,

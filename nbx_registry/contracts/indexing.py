@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from nbx_registry.contracts import at_values
 from nbx_registry.cost import Cost, default_cost, distinct_bytes
 from nbx_registry.errors import SignatureError
 from nbx_registry.infer import normalise_axis
@@ -31,6 +32,8 @@ def cost_embedding(signature: Signature) -> Cost:
     "embedding@1(w: T1[V, D], index: I[*B]) -> T1[*B, D]",
     require="index.dtype in (int32, int64)",
     cost=cost_embedding,
+    cost_at=at_values.embedding,
+    cost_values=("index",),
     exact=True,
     index_bounds={"index": "V"},
 )
@@ -95,6 +98,8 @@ def cost_take(signature: Signature) -> Cost:
     require="indices.dtype in (int32, int64)",
     infer=infer_take,
     cost=cost_take,
+    cost_at=at_values.take,
+    cost_values=("indices",),
     exact=True,
     index_bounds={"indices": "L"},
 )
