@@ -158,12 +158,20 @@ def tabled(given, out, count, first, EVEN: tl.constexpr, VECTOR: tl.constexpr, B
 
 
 @triton.jit
-def quarters(
-    WAY: tl.constexpr, given, out, count, first, EVEN: tl.constexpr, VECTOR: tl.constexpr, BLOCK: tl.constexpr
+def pieces(
+    WAY: tl.constexpr,
+    PIECES: tl.constexpr,
+    given,
+    out,
+    count,
+    first,
+    EVEN: tl.constexpr,
+    VECTOR: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
-    """Raise ``BLOCK`` elements from ``first`` on, one quarter after the other: in fewer registers."""
-    for quarter in range(4):
-        run(raised, WAY, given, out, count, first + quarter * (BLOCK // 4), EVEN, VECTOR, BLOCK // 4)
+    """Raise ``BLOCK`` elements from ``first`` on, one of ``PIECES`` after the other: in fewer registers."""
+    for piece in range(PIECES):
+        run(raised, WAY, given, out, count, first + piece * (BLOCK // PIECES), EVEN, VECTOR, BLOCK // PIECES)
 
 
 @triton.jit
@@ -195,9 +203,9 @@ def dense(
                 run(raised, "product", given, out, count, first, EVEN, VECTOR, BLOCK)
             else:
                 if is_short(e):
-                    quarters("short", given, out, count, first, EVEN, VECTOR, BLOCK)
+                    pieces("short", 2, given, out, count, first, EVEN, VECTOR, BLOCK)
                 else:
-                    quarters("power", given, out, count, first, EVEN, VECTOR, BLOCK)
+                    pieces("power", 4, given, out, count, first, EVEN, VECTOR, BLOCK)
     else:
         consecutive(raised, "common" if COMMON else "each", given, out, count, EVEN, WIDE, VECTOR, BLOCK)
 
