@@ -142,15 +142,26 @@ def test_a_plugin_that_loads_only_beside_others_is_told(probe: Probe) -> None:
     assert "importing nbx_probe.plugin raised AssertionError" in failed(probe.looked("light_import"))
 
 
-def test_a_plugin_that_prints_is_told(probe: Probe) -> None:
-    probe.write("plugin.py", PLUGIN.format(imports="print('hello')"))
-    assert failed(probe.looked("light_import")).startswith("loading nbx_probe.plugin prints 'hello'")
-
-
-def test_a_plugin_that_ends_the_process_is_told(probe: Probe) -> None:
-    source = "import os, sys\n'nbx_conformance' in sys.modules or os._exit(7)"
+@pytest.mark.parametrize(
+    "source",
+    [
+        "print('hello')",
+        "print('hello', end='')",
+        "import atexit, sys\n'nbx_conformance' in sys.modules or atexit.register(print, 'hello')",
+        "import sys\nsys.stdout.buffer.write(b'hello\\xff')",
+    ],
+    ids=["a-line", "no-end", "at-exit", "no-text"],
+)
+def test_a_plugin_that_prints_is_told(probe: Probe, source: str) -> None:
     probe.write("plugin.py", PLUGIN.format(imports=source))
-    assert "ends with 7" in failed(probe.looked("light_import"))
+    assert failed(probe.looked("light_import")).startswith("loading nbx_probe.plugin prints 'hello")
+
+
+@pytest.mark.parametrize(("code", "said"), [(7, "ends with 7"), (0, "ends before it has told what it loads")])
+def test_a_plugin_that_ends_the_process_is_told(probe: Probe, code: int, said: str) -> None:
+    source = f"import os, sys\n'nbx_conformance' in sys.modules or os._exit({code})"
+    probe.write("plugin.py", PLUGIN.format(imports=source))
+    assert said in failed(probe.looked("light_import"))
 
 
 @pytest.mark.parametrize(

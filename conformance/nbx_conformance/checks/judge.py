@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from nbx_conformance.problems.tiled import Array
+from nbx_conformance.cases.values import Array
 from nbx_conformance.trials.bench import Execution
 from nbx_conformance.trials.trial import Trial
 from nbx_registry.compare import Comparison, Profile, allowed, compare, tightened

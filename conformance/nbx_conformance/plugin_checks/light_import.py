@@ -22,10 +22,13 @@ HEAVY: Final = frozenset(
 
 SECONDS: Final = 120
 
+_MARK: Final = "nbx-light-import: "
+"""Begins the line that tells what was found, whatever is printed before it and behind it."""
+
 # All else is blocked: what another plugin loads is its own matter. What is imported before the plugin, the core needs.
 _SCRIPT: Final = """
 import importlib, json, sys
-name, module, sys.path[:] = json.loads(sys.argv[1])
+name, module, mark, sys.path[:] = json.loads(sys.argv[1])
 from nbx_registry import entrypoints, plugins
 from nbx_registry.distributions import canonical
 names = [source.name for source in entrypoints.installed()]
@@ -36,7 +39,7 @@ others = [other for other in names if canonical(other) != canonical(name)]
 found = next((p for p in plugins.discover(block=others, extra=extra) if canonical(p.name) == canonical(name)), None)
 # A plugin that rests on another is out here, where that is blocked; it was asked for everything all the same.
 wrong = "nothing of this name is found" if found is None else found.reason if found.traceback else ""
-print(json.dumps({"modules": sorted(set(sys.modules) - before), "wrong": wrong}))
+print("\\n" + mark + json.dumps({"modules": sorted(set(sys.modules) - before), "wrong": wrong}))
 """
 
 
@@ -46,18 +49,26 @@ def check(subject: Subject) -> Outcome | None:
     if subject.package is None:
         return None
     module = None if plugin.distribution is not None else plugin.module
-    given = json.dumps([plugin.name, module, sys.path])
+    given = json.dumps([plugin.name, module, _MARK, sys.path])
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _SCRIPT, given], capture_output=True, text=True, timeout=SECONDS, check=False
+            [sys.executable, "-c", _SCRIPT, given],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=SECONDS,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return Outcome(NAME, "fail", f"loading {plugin.name} in a fresh process takes longer than {SECONDS} s")
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         return Outcome(NAME, "fail", f"a fresh process that loads {plugin.name} ends with {done.returncode}: {last}")
-    *printed, last = done.stdout.splitlines()
-    found = json.loads(last)
+    before, told_of, rest = done.stdout.rpartition(f"\n{_MARK}")
+    if not told_of:
+        return Outcome(NAME, "fail", f"a fresh process that loads {plugin.name} ends before it has told what it loads")
+    line, _, behind = rest.partition("\n")
+    found, printed = json.loads(line), (before + behind).splitlines()
     if found["wrong"]:
         return Outcome(NAME, "fail", f"in a fresh process: {found['wrong']}")
     tops = {name.partition(".")[0] for name in found["modules"]} - {subject.top}

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import numpy as np
 
 from nbx_conformance.cases import Case, Scalar, values
-from nbx_conformance.problems.tiled import Array, Tiled, Value
+from nbx_conformance.cases.values import Array
+from nbx_conformance.problems.tiled import Tiled, Value
 from nbx_registry import dtypes
 from nbx_registry.errors import SignatureError
 from nbx_registry.op import Op, Signature

@@ -13,9 +13,10 @@ from typing import Any, Final
 import numpy as np
 
 from nbx_conformance.cases import Case, layouts, values
+from nbx_conformance.cases.values import Array
 from nbx_conformance.problems.parts import Part, batch_of
 from nbx_conformance.problems.problem import Problem
-from nbx_conformance.problems.tiled import Array, Tiled, prime_below
+from nbx_conformance.problems.tiled import Tiled, prime_below
 from nbx_registry.errors import FileError
 from nbx_registry.op import Op
 from nbx_registry.spec import TensorSpec

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from nbx_conformance.cases.values import Array
 from nbx_registry.spec import TensorSpec
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Tiled:

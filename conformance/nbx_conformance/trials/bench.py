@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nbx_conformance.problems.tiled import Array, Tiled, Value
+from nbx_conformance.cases.values import Array
+from nbx_conformance.problems.tiled import Tiled, Value
 from nbx_conformance.trials.buffers import Contents, DeviceMemory, GuardedBuffer, allocator
 from nbx_conformance.trials.tiled_buffers import Scan, buffer_for
 from nbx_registry.bands import PATTERNS, POISON

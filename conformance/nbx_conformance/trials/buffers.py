@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from nbx_conformance.cases import layouts
+from nbx_conformance.cases.values import Array
 from nbx_conformance.problems.tiled import Tiled
 from nbx_registry import bands
 from nbx_registry.bands import BAND, POISON, Damage
@@ -22,8 +23,6 @@ from nbx_registry.spec import TensorSpec
 
 if TYPE_CHECKING:
     from nbx_conformance.trials.tiled_buffers import Scan
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Memory(Protocol):

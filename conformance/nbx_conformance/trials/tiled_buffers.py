@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from nbx_conformance.cases import layouts
+from nbx_conformance.cases.values import Array
 from nbx_conformance.problems.tiled import Tiled
 from nbx_conformance.trials.buffers import Allocator, GuardedBuffer, elements_of
 from nbx_registry.bands import BAND, Damage
@@ -18,7 +19,6 @@ from nbx_registry.spec import TensorSpec
 if TYPE_CHECKING:
     from nbx_conformance.problems.sample import Sample
 
-Array = np.ndarray[Any, np.dtype[Any]]
 
 WORD: Final = 8
 """Bytes that are poisoned, or not, together."""

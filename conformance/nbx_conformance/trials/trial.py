@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 import numpy as np
 
 from nbx_conformance.cases import Case, CaseTable
+from nbx_conformance.cases.values import Array
 from nbx_conformance.problems.largest import Largest
 from nbx_conformance.problems.problem import Problem
 from nbx_conformance.problems.representatives import Representatives
 from nbx_conformance.problems.roof import roof_of
 from nbx_conformance.problems.sample import LARGE, LargeProblem, problem_of
-from nbx_conformance.problems.tiled import Array
 from nbx_conformance.trials.bench import Bench, Execution
 from nbx_conformance.trials.buffers import as_bytes
 from nbx_conformance.trials.surroundings import watched
