@@ -61,12 +61,12 @@ def singles(words, like: tl.constexpr):
 
 
 @triton.jit
-def fetch(place, here, MASKED: tl.constexpr):
-    """Return what is at ``place``, 0 where MASKED and not ``here``."""
+def fetch(place, here, MASKED: tl.constexpr, EVICTION: tl.constexpr = ""):
+    """Return what is at ``place``, 0 where MASKED and not ``here``. EVICTION: what the cache is told of it."""
     if MASKED:
-        value = tl.load(place, mask=here, other=0)
+        value = tl.load(place, mask=here, other=0, eviction_policy=EVICTION)
     else:
-        value = tl.load(place)
+        value = tl.load(place, eviction_policy=EVICTION)
     return value
 
 

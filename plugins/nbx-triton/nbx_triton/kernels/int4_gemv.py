@@ -151,7 +151,8 @@ def split(
                 own = (column + strip * BLOCK_N)[None, :]
                 here = (own < columns) & (first + r < rows)[:, None]
                 place = w + (first + r)[:, None] * w_strides[0] + own * w_strides[1]
-                words = words + (fetch(place, here, MASKED or UNEVEN),)  # noqa: RUF005
+                # No one reads them again: what the cache holds besides is left there.
+                words = words + (fetch(place, here, MASKED or UNEVEN, "evict_first"),)  # noqa: RUF005
         products = ()
         for _ in tl.static_range(STRIPS):
             products = products + (tl.zeros((PARTS, BLOCK_N), tl.float32),)  # noqa: RUF005
