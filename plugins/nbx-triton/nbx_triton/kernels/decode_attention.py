@@ -58,13 +58,10 @@ def reduce_splits(
     tl.store(place, result.to(out.dtype.element_ty), mask=inside)
 
 
-def bind(ctx: BindContext) -> Sequence[Launch]:
-    """Bind ``decode_attention``: the splits, then their joining."""
+def cache_of(ctx: BindContext) -> Cache:
+    """Return where the keys of a sequence are."""
     _, k, v, bias = ctx.signature.tensors
-    (out,) = ctx.signature.outputs
-    if out.size == 0:
-        return ()
-    cache = Cache(
+    return Cache(
         k,
         v,
         arguments={
@@ -81,7 +78,15 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
         room=k.shape[2],
         reach=0 if bias is None else reach(bias.shape, bias.strides),
     )
-    return attend_and_join(ctx, cache, paged_decode_splits(k.shape[2]) * ctx.settings["parts"])
+
+
+def bind(ctx: BindContext) -> Sequence[Launch]:
+    """Bind ``decode_attention``: the splits, then their joining."""
+    (out,) = ctx.signature.outputs
+    if out.size == 0:
+        return ()
+    cache = cache_of(ctx)
+    return attend_and_join(ctx, cache, paged_decode_splits(cache.room) * ctx.settings["parts"])
 
 
 def bind_reduce(ctx: BindContext) -> Sequence[Launch]:

@@ -16,14 +16,11 @@ from nbx_triton.kernels.split_attention import Cache, attend_and_join
 from nbx_triton.kernels.strided import NARROW, reach
 
 
-def bind(ctx: BindContext) -> Sequence[Launch]:
-    """Bind ``paged_decode_attention``: the splits, then their joining."""
+def cache_of(ctx: BindContext) -> Cache:
+    """Return where the keys of a sequence are."""
     _, k_pool, v_pool, table, lens = ctx.signature.tensors
-    (out,) = ctx.signature.outputs
-    if out.size == 0:
-        return ()
     pages, _, page_tokens, _ = v_pool.shape
-    cache = Cache(
+    return Cache(
         k_pool,
         v_pool,
         arguments={
@@ -42,4 +39,11 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
         page_tokens=max(page_tokens, 1),
         reach=max(reach(x.shape, x.strides) for x in (table, lens)),
     )
-    return attend_and_join(ctx, cache, paged_decode_splits(ctx.signature.axes["T"]) * ctx.settings["parts"])
+
+
+def bind(ctx: BindContext) -> Sequence[Launch]:
+    """Bind ``paged_decode_attention``: the splits, then their joining."""
+    (out,) = ctx.signature.outputs
+    if out.size == 0:
+        return ()
+    return attend_and_join(ctx, cache_of(ctx), paged_decode_splits(ctx.signature.axes["T"]) * ctx.settings["parts"])

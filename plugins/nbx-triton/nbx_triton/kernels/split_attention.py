@@ -315,14 +315,13 @@ def attend_and_join(ctx: BindContext, cache: Cache, splits: int) -> Sequence[Lau
         or batch * heads * splits * v_width >= NARROW // 2
         or cache.room >= NARROW // 2
     )
-    partial: dict[str, Argument] = {"o": "partial_o", "m": "partial_m", "norms": "partial_l", "splits": splits}
     attend = launch(
         ctx,
         attend_split,
         programs=batch * kv_heads * triton.cdiv(group, block_g) * splits,
         arguments={
             **cache.arguments,
-            **partial,
+            **partial(splits),
             "q": "q",
             "room": cache.room,
             "width": width,
@@ -351,14 +350,26 @@ def attend_and_join(ctx: BindContext, cache: Cache, splits: int) -> Sequence[Lau
         },
         options=Options(num_warps=warps, num_stages=1, enable_fp_fusion=True),
     )
+    return (attend, join(ctx, splits, wide))
+
+
+def partial(splits: int) -> dict[str, Argument]:
+    """Return what both launches take of the workspace."""
+    return {"o": "partial_o", "m": "partial_m", "norms": "partial_l", "splits": splits}
+
+
+def join(ctx: BindContext, splits: int, wide: bool) -> Launch:
+    """Return the second launch, for the output ``out``; ``wide`` as of `program`."""
+    (out,) = ctx.signature.outputs
+    batch, heads, v_width = out.shape
     early = waits_by_itself(ctx, join_splits)
     block = int(min(JOINED, triton.next_power_of_2(v_width)))
     block_s = triton.next_power_of_2(splits)
-    join = launch(
+    return launch(
         ctx,
         join_splits,
         programs=batch * heads * triton.cdiv(v_width, block),
-        arguments={**partial, "out": "out", "out_strides": out.strides},
+        arguments={**partial(splits), "out": "out", "out_strides": out.strides},
         constants={
             "EARLY": early,
             "WIDE": wide,
@@ -371,7 +382,6 @@ def attend_and_join(ctx: BindContext, cache: Cache, splits: int) -> Sequence[Lau
         options=Options(num_warps=2 if block_s * block <= 2048 else 4, num_stages=1, enable_fp_fusion=True),
         early=early,
     )
-    return (attend, join)
 
 
 def _step(ctx: BindContext, cache: Cache, width: int, block_g: int, on_matrix_unit: bool) -> tuple[int, int]:

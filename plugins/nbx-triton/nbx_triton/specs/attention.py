@@ -11,12 +11,25 @@ from nbx_triton.specs.common import HALVES, kernel
 _SPLITS = splits_rule("T")
 
 
-def split_attention(op: str, module: str, **facts: Any) -> tuple[Kernel, Kernel]:
-    """Return the kernels of an op of one query a sequence: where there are many keys for the device, and where few.
+def direct_rows(name: str) -> tuple[str, ...]:
+    """Return conditions under which rows of a cache are pieces of 16 bytes, as many as the matrix unit takes."""
+    strides = f"{name}.strides"
+    return (
+        f"{name}.dtype == q.dtype",
+        f"{name}.align >= 16 and {strides}[3] == 1",
+        f"{strides}[0] % 16 == 0 and {strides}[1] % 16 == 0 and {strides}[2] % 16 == 0",
+        f"{strides}[2] >= 0 and {strides}[2] < 2**24",
+    )
 
-    Which of them is asked depends on the batch, the bits of neither do.
+
+def split_attention(op: str, module: str, **facts: Any) -> tuple[Kernel, ...]:
+    """Return the kernels of an op of one query a sequence: where there are many keys for the device, where few, and of
+    caches that meet what is ``direct``'s to ask: its binder and conditions.
+
+    Which of them is asked depends on the batch, the bits of none do.
     """
     when = facts.pop("when")
+    direct = facts.pop("direct")
     workspace = (
         Workspace(name="partial_o", dtype="float32", shape=("B * Hq", f"{_SPLITS} * parts", "Dv"), lifetime=(0, 1)),
         Workspace(name="partial_m", dtype="float32", shape=("B * Hq", f"{_SPLITS} * parts"), lifetime=(0, 1)),
@@ -47,6 +60,27 @@ def split_attention(op: str, module: str, **facts: Any) -> tuple[Kernel, Kernel]
             preference=1,
             doc="As split, of four times as many splits; a program's loads are all under way before it waits for one.",
             **common,
+        ),
+        Kernel(
+            id=f"nbx-triton/{op.partition('@')[0]}/direct",
+            op=op,
+            backend="gluon",
+            runtimes=("cuda",),
+            bind=f"nbx_triton.kernels.direct_attention:{direct[0]}",
+            when=(
+                "q.dtype in (float16, bfloat16)",
+                "D in (64, 128)",
+                "Dv == D",
+                "D == 64 or B * Hkv * T < 2048 * device.multiprocessors",
+                *direct[1:],
+                "device.matrix_unit.m16n8k16",
+            ),
+            defaults={"warps": 4, "parts": 1},
+            deterministic=True,
+            replayable=True,
+            preference=2,
+            doc="As split; keys and values are the matrix unit's operands as they are loaded.",
+            **{**common, "settings": "nbx_triton.kernels.direct_attention:SETTINGS"},
         ),
     )
 
@@ -132,6 +166,7 @@ KERNELS = (
     *split_attention(
         "decode_attention@1",
         "decode_attention",
+        direct=("bind", "not bias.given", *direct_rows("k"), *direct_rows("v")),
         when=(
             f"q.dtype in {HALVES}",
             f"k.dtype in {HALVES}",

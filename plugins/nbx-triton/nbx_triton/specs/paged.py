@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nbx_registry.contracts.decoding import splits_rule
-from nbx_triton.specs.attention import split_attention
+from nbx_triton.specs.attention import direct_rows, split_attention
 from nbx_triton.specs.common import HALVES, kernel
 
 _SPLITS = splits_rule("T")
@@ -12,6 +12,7 @@ KERNELS = (
     *split_attention(
         "paged_decode_attention@1",
         "paged_attention",
+        direct=("bind_paged", "page_tokens % 64 == 0", *direct_rows("k_pool"), *direct_rows("v_pool")),
         when=(f"q.dtype in {HALVES}", f"k_pool.dtype in {HALVES}", "D <= 256", "Dv <= 256"),
         key=(
             "q.dtype",
