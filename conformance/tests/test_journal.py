@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from nbx_conformance.bundles import journal
 from nbx_conformance.bundles.journal import Journal, Key, keep
+from nbx_conformance.cli import conformance
 from nbx_conformance.runs.options import Options
 from nbx_conformance.runs.runner import Record
 from nbx_conformance.runs.session import Session
+from nbx_conformance.runs.worker import Worker
 from nbx_registry import jsonfile
 from nbx_registry.errors import FileError
 
@@ -111,6 +114,18 @@ def test_the_journal_of_another_run_is_refused_by_name(
 def test_the_journal_of_another_selection_is_refused_by_name(sqrt_session: Session, file: Path) -> None:
     with pytest.raises(FileError, match=r'selection\.size was "smoke" and is "full"'):
         keep(file, again(sqrt_session, size="full"))
+
+
+def test_a_process_that_was_only_asked_for_its_versions_is_ended(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[Worker] = []
+    monkeypatch.setattr(Worker, "versions", lambda worker: {})
+    monkeypatch.setattr(Worker, "close", lambda worker: closed.append(worker))
+    route = ("--device", "nvidia/h200-sxm", "--via", "interpreter", "--kernel", "nbx-triton/sqrt/strided")
+    out = file.with_name("bundle.json")
+    done = CliRunner().invoke(conformance, ["run", *route, "--out", str(out), "--resume"])
+    assert done.exit_code == 2, done.output
+    assert "is the journal of another run" in done.output
+    assert len(closed) == 1
 
 
 @pytest.mark.parametrize("content", [b"", b"{}\n", b"no\n", b'{"journal":2,"kernels":{}}\n'])

@@ -157,6 +157,9 @@ def run(
     except FileError as error:
         click.echo(f"error: {error}", err=True)
         context.exit(USAGE)
+    finally:
+        # Asked for versions it may have started a process of its own; pytest's sessions start theirs.
+        session.close()
     arguments = ["-p", "nbx_conformance.pytest_plugin"]
     arguments += [f"--nbx-device={device}", f"--nbx-via={via}", f"--nbx-size={size}"]
     for option, names in (("plugin", plugin), ("op", op), ("kernel", kernel), ("profile", profile)):
