@@ -15,6 +15,7 @@ from triton.runtime.interpreter import InterpretedFunction
 from nbx_registry.dtypes import DType
 from nbx_registry.errors import NbxError
 from nbx_registry.launch import NULL, Artifact, BindContext, Launch, Scalar, ScalarOf
+from nbx_triton import targets
 from nbx_triton.compiler import THREADS_PER_WARP, TYPES, Options, Path, Source, Type
 from nbx_triton.triton_compiler import TRITON
 
@@ -101,7 +102,11 @@ def launch(
             kind = _classify(ctx, arguments[name], (position,), fixed, divisible, passed)
             signature.append((name, kind))
     source = Source(function, tuple(signature), tuple(fixed), tuple(divisible))
-    artifact = _interpreted(source, ctx, options) if _is_interpreted(function) else _compiled(source, ctx, options)
+    if _is_interpreted(function):
+        artifact = _interpreted(source, ctx, options)
+    else:
+        artifact = TRITON.compile(source, ctx.device.arch, options)
+    assert artifact.threads is not None
     hidden = (artifact.parameters or 0) - len(passed)
     if not 0 <= hidden <= _MAX_HIDDEN:
         raise NbxError(
@@ -119,7 +124,7 @@ def launch(
         function=ctx.load(artifact),
         args=(*passed, *unseen),
         grid=(programs, 1, 1),
-        block=(artifact.threads or THREADS_PER_WARP, 1, 1),
+        block=(artifact.threads, 1, 1),
         shared_bytes=artifact.shared_bytes,
         early=early,
     )
@@ -140,10 +145,11 @@ def _classify(
         fixed.append((path, value))
         return "constexpr"
     if isinstance(value, int):
-        passed.append(Scalar(value, "int32" if -(2**31) <= value < 2**31 else "int64"))
+        ctype = "int32" if -(2**31) <= value < 2**31 else "int64"
+        passed.append(Scalar(value, ctype))
         if value % _DIVISIBLE_BY == 0:
             divisible.append(path)
-        return "i32" if -(2**31) <= value < 2**31 else "i64"
+        return TYPES[ctype]
     if isinstance(value, Scalar | ScalarOf):
         passed.append(value)
         return TYPES[value.ctype]
@@ -168,23 +174,19 @@ def operand(ctx: BindContext, name: str) -> Pointer:
 
 def has_matrix_unit(ctx: BindContext) -> bool:
     """Whether Triton makes products of 16-bit floats with the matrix unit: from sm_80 on; on AMD's if stated."""
-    arch = ctx.device.arch
-    return int(arch[3:].rstrip("a")) >= 80 if arch.startswith("sm_") else ctx.device.has("matrix.float16")
+    capability = targets.capability(ctx.device.arch)
+    return ctx.device.has("matrix.float16") if capability is None else capability >= 80
 
 
 def waits_by_itself(ctx: BindContext, function: Any) -> bool:
     """Whether code can wait for the launch before it, and so be launched early: from sm_90 on, where it is compiled."""
-    arch = ctx.device.arch
-    return arch.startswith("sm_") and int(arch[3:].rstrip("a")) >= 90 and not _is_interpreted(function)
+    capability = targets.capability(ctx.device.arch)
+    return capability is not None and capability >= 90 and not _is_interpreted(function)
 
 
 def takes_ptx(ctx: BindContext, function: Any) -> bool:
     """Whether code may have PTX in it: not the interpreter's, nor AMD's."""
-    return ctx.device.arch.startswith("sm_") and not _is_interpreted(function)
-
-
-def _compiled(source: Source, ctx: BindContext, options: Options) -> Artifact:
-    return TRITON.compile(source, ctx.device.arch, options)
+    return targets.capability(ctx.device.arch) is not None and not _is_interpreted(function)
 
 
 def _is_interpreted(function: Any) -> bool:

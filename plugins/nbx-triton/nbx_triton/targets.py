@@ -102,12 +102,17 @@ _AMD = {
 }
 
 
+def capability(name: str) -> int | None:
+    """Return the compute capability of a target of NVIDIA's: 90 of ``sm_90`` and ``sm_90a``; None for another's."""
+    found = re.fullmatch(r"sm_(\d+)a?", name)
+    return int(found[1]) if found else None
+
+
 def of(name: str) -> Target:
     """Return the target of that name. Raises `NbxError` for one that is neither NVIDIA's nor AMD's."""
-    if found := re.fullmatch(r"sm_(\d+)a?", name):
-        capability = int(found[1])
-        pinned = {"arch": f"sm{capability}", **_BOTH, **_NVIDIA}
-        return Target(name, GPUTarget("cuda", capability, THREADS_PER_WARP), "cubin", pinned, _read_cubin)
+    if number := capability(name):
+        pinned = {"arch": f"sm{number}", **_BOTH, **_NVIDIA}
+        return Target(name, GPUTarget("cuda", number, THREADS_PER_WARP), "cubin", pinned, _read_cubin)
     if re.fullmatch(r"gfx9[0-9a-f]{2}", name):
         pinned = {"arch": name, **_BOTH, **_AMD}
         return Target(name, GPUTarget("hip", name, THREADS_PER_WAVEFRONT), "hsaco", pinned, _read_hsaco, _LDS_BYTES)

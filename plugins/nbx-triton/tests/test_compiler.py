@@ -113,3 +113,4 @@ def test_the_least_recently_used_artifact_goes_first() -> None:
 
 def test_an_arch_specific_target_is_that_capability() -> None:
     assert targets.of("sm_90a").triton.arch == 90
+    assert [targets.capability(name) for name in ("sm_90a", "sm_100", "gfx942", "sm_90b")] == [90, 100, None, None]
