@@ -88,6 +88,17 @@ def merge(OP: tl.constexpr, total, place, a, at):
 
 
 @triton.jit
+def fetch(start, column, shape, strides, here, OTHER: tl.constexpr, EVEN_ROWS: tl.constexpr):
+    """Return elements ``column`` of rows, OTHER where rows are not ``here``."""
+    source = start + locate(column, shape, strides)[None, :]
+    if EVEN_ROWS:
+        a = tl.load(source)
+    else:
+        a = tl.load(source, mask=here, other=OTHER)
+    return a
+
+
+@triton.jit
 def take(
     start,
     first,
@@ -103,21 +114,48 @@ def take(
     OTHER: tl.constexpr,
     EVEN_ROWS: tl.constexpr,
     TILES: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):
-    """Take TILES whole tiles, side by side, every ``step`` elements from ``first`` to before ``last``."""
-    # The last axis is a thread's own: its elements are loaded together, and combined in registers.
-    tile = tl.arange(0, TILES) * total.shape[1]
-    for at in range(first, last, step):
-        column = at + lane[:, None] + tile[None, :]
-        source = start[:, :, None] + locate(column, shape, strides)[None, :, :]
-        if EVEN_ROWS:
-            a = tl.load(source)
-        else:
-            a = tl.load(source, mask=here[:, :, None], other=OTHER)
-        a = a.to(total.dtype)
-        own = tl.broadcast_to((at + tile)[None, None, :], a.shape)
-        part, where = finish(OP, a, own, 2)
-        total, place = merge(OP, total, place, part, where)
+    """Take TILES whole tiles, side by side, every ``step`` elements from ``first`` to before ``last``.
+
+    AHEAD: each is loaded again as soon as it is taken, so that as many are under way all the time.
+    """
+    WIDTH: tl.constexpr = total.shape[1]
+    if AHEAD:
+        if first < last:
+            tiles = ()
+            for k in tl.static_range(TILES):
+                part = fetch(start, first + k * WIDTH + lane, shape, strides, here, OTHER, EVEN_ROWS)
+                tiles = tiles + (part,)  # noqa: RUF005 - Triton has no unpacking
+            for at in range(first, last, step):
+                # At the end once more what is there already.
+                beyond = tl.where(at + step < last, at + step, at)
+                others = ()
+                for k in tl.static_range(TILES):
+                    total, place = merge(OP, total, place, tiles[k].to(total.dtype), at + k * WIDTH)
+                    part = fetch(start, beyond + k * WIDTH + lane, shape, strides, here, OTHER, EVEN_ROWS)
+                    others = others + (part,)  # noqa: RUF005
+                tiles = others
+    elif OP == "prod":
+        # One factor at a time: a product of two numbers next to 1 is rounded down more often than up.
+        for at in range(first, last, step):
+            for k in tl.static_range(TILES):
+                a = fetch(start, at + k * WIDTH + lane, shape, strides, here, OTHER, EVEN_ROWS)
+                total, place = merge(OP, total, place, a.to(total.dtype), at)
+    else:
+        # The last axis is a thread's own: its elements are loaded together, and combined in registers.
+        tile = tl.arange(0, TILES) * WIDTH
+        for at in range(first, last, step):
+            column = at + lane[:, None] + tile[None, :]
+            source = start[:, :, None] + locate(column, shape, strides)[None, :, :]
+            if EVEN_ROWS:
+                a = tl.load(source)
+            else:
+                a = tl.load(source, mask=here[:, :, None], other=OTHER)
+            a = a.to(total.dtype)
+            own = tl.broadcast_to((at + tile)[None, None, :], a.shape)
+            part, where = finish(OP, a, own, 2)
+            total, place = merge(OP, total, place, part, where)
     return total, place
 
 
@@ -174,6 +212,7 @@ def reduce(
     BLOCK_ROWS: tl.constexpr,
     BLOCK_COLUMNS: tl.constexpr,
     TILES: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):
     """Reduce tiles s, ``s + splits``, ``s + 2 * splits`` and so on of each row; s is the split.
 
@@ -203,12 +242,12 @@ def reduce(
             part = beginning(x.dtype.element_ty, OP, OTHER, BLOCK_ROWS, BLOCK_COLUMNS)
             end = tl.minimum(chunk + step * (TURNS // TILES), whole)
             part, place = take(
-                start, chunk, end, step, lane, shape, strides, here, part, place, OP, OTHER, EVEN_ROWS, TILES
+                start, chunk, end, step, lane, shape, strides, here, part, place, OP, OTHER, EVEN_ROWS, TILES, AHEAD
             )
             total += part
     else:
         total, place = take(
-            start, first, whole, step, lane, shape, strides, here, total, place, OP, OTHER, EVEN_ROWS, TILES
+            start, first, whole, step, lane, shape, strides, here, total, place, OP, OTHER, EVEN_ROWS, TILES, AHEAD
         )
     # What is left of a row is its next split's.
     last = tl.where(whole // (BLOCK_COLUMNS * TILES) % splits == split, length, whole)

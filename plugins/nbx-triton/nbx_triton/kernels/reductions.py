@@ -22,6 +22,7 @@ SETTINGS = Space(parameters={"vectors": (2, 4, 8), "warps": (4, 8)})
 """Vectors of 16 bytes a thread has of a tile, and warps of a program."""
 
 VECTOR_BYTES = 16
+VECTORS = 4
 RUN_BYTES = 256
 """Of a tile that is long along rows: bytes of one run."""
 STATE_BYTES = 128
@@ -128,7 +129,14 @@ def _count(op: str, dtype: DType, length: int) -> Argument:
 
 
 def _bind(
-    ctx: BindContext, vectors: int, warps: int, most: int | None, run: int = RUN_BYTES, along: bool = False
+    ctx: BindContext,
+    vectors: int,
+    warps: int,
+    most: int | None,
+    run: int = RUN_BYTES,
+    *,
+    along: bool = False,
+    ahead: bool = False,
 ) -> Sequence[Launch]:
     """Bind a reduction; ``most`` is how many programs a row is shared out among at most, None to share out nothing."""
     (x,) = ctx.signature.tensors
@@ -177,6 +185,7 @@ def _bind(
             "BLOCK_ROWS": plan.block_rows,
             "BLOCK_COLUMNS": plan.block_columns,
             "TILES": plan.tiles,
+            "AHEAD": ahead,
         },
         options=options,
     )
@@ -215,7 +224,7 @@ def bind_columns(ctx: BindContext) -> Sequence[Launch]:
     short = RUN_BYTES // 2
     runs = triton.cdiv(rows * ctx.signature.tensors[0].dtype.itemsize, short)
     warps = max(4, min(triton.next_power_of_2(_programs(ctx, 1) // runs + 1) // 2, _most_warps(ctx)))
-    return _bind(ctx, 4, warps, None, short if warps > 4 else RUN_BYTES)
+    return _bind(ctx, VECTORS, warps, None, short if warps > 4 else RUN_BYTES, ahead=warps > 4)
 
 
 def bind_split_rows(ctx: BindContext) -> Sequence[Launch]:

@@ -36,12 +36,34 @@ def apart(a, SPLIT: tl.constexpr):
 
 
 @triton.jit
+def both(a, b):
+    """Return where two conditions hold, either of which may be None: it always does."""
+    if a is None:
+        c = b
+    elif b is None:
+        c = a
+    else:
+        c = a & b
+    return c
+
+
+@triton.jit
+def read(source, here, OTHER: tl.constexpr, LAST: tl.constexpr):
+    """Return elements, OTHER where not ``here``. LAST: they are not read again."""
+    policy: tl.constexpr = "evict_first" if LAST else ""
+    if here is None:
+        a = tl.load(source, eviction_policy=policy)
+    else:
+        a = tl.load(source, mask=here, other=OTHER, eviction_policy=policy)
+    return a
+
+
+@triton.jit
 def write(GIVE: tl.constexpr, found, a, vectors, out, target, column, inside, here, out_stride):
     """Write what ``a`` comes to; ``inside`` are columns of the row, or all where that is None, ``here`` rows."""
-    y = GIVE(found, a)
-    y = affine(y, vectors[0], vectors[1], column, inside, vectors[2], vectors[3])
-    mask = here if inside is None else here & inside
-    tl.store(target + column * out_stride, y.to(out.dtype.element_ty), mask=mask, eviction_policy="evict_first")
+    y = affine(GIVE(found, a), vectors[0], vectors[1], column, inside, vectors[2], vectors[3])
+    y = y.to(out.dtype.element_ty)
+    tl.store(target + column * out_stride, y, mask=both(here, inside), eviction_policy="evict_first")
 
 
 @triton.jit
@@ -71,7 +93,10 @@ def passes(
     row = program(WIDE) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     lane = tl.arange(0, LANES)[None, None, :].to(row.dtype)
     tile = tl.arange(0, TILES)[None, :, None] * LANES + lane
-    here = (row < rows)[:, None, None]
+    if BLOCK_ROWS == 1:
+        here = None
+    else:
+        here = (row < rows)[:, None, None]
     step: tl.constexpr = TILES * LANES
     # Of what is held the last tile may be cut short.
     whole = tl.cdiv(length - HELD * LANES, step) * step
@@ -83,21 +108,18 @@ def passes(
     held = ()
     for k in tl.static_range(last):
         place = source + (whole + k * step + tile) * stride
-        part = tl.load(place, mask=here, other=OTHER, eviction_policy="evict_first")
-        held = held + (part,)  # noqa: RUF005 - Triton has no unpacking
-    rest = tl.load(source + column * stride, mask=here & inside, other=OTHER, eviction_policy="evict_first")
+        held = held + (read(place, here, OTHER, True),)  # noqa: RUF005 - Triton has no unpacking
+    rest = read(source + column * stride, both(here, inside), OTHER, True)
     for at in range(0, whole, step):
-        state = TAKE(state, compute(tl.load(source + (at + tile) * stride, mask=here, other=OTHER)), None)
+        state = TAKE(state, compute(read(source + (at + tile) * stride, here, OTHER, False)), None)
     for k in tl.static_range(last):
         state = TAKE(state, compute(held[k]), None)
     found = SETTLE(TAKE(state, compute(rest), inside), share, eps)
     write(GIVE, found, compute(apart(rest, SPLIT)), vectors, out, target, column, inside, here, out_stride)
     for k in tl.static_range(last):
-        place = whole + (last - 1 - k) * step + tile
-        write(
-            GIVE, found, compute(apart(held[last - 1 - k], SPLIT)), vectors, out, target, place, None, here, out_stride
-        )
+        place = whole + k * step + tile
+        write(GIVE, found, compute(apart(held[k], SPLIT)), vectors, out, target, place, None, here, out_stride)
     for turn in range(0, whole, step):
         place = whole - step - turn + tile
-        a = compute(tl.load(source + place * stride, mask=here, other=OTHER, eviction_policy="evict_first"))
+        a = compute(read(source + place * stride, here, OTHER, True))
         write(GIVE, found, a, vectors, out, target, place, None, here, out_stride)

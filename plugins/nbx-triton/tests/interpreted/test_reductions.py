@@ -55,6 +55,27 @@ def test_rows_longer_than_a_tile(check: Callable, rng: np.random.Generator, op: 
     check(f"nbx-triton/{op}/rows", x, axis=1)
 
 
+@pytest.mark.parametrize(("dtype", "rows"), [("float16", 3301), ("int32", 2053), ("float32", 4096)])
+@pytest.mark.parametrize("op", OPS)
+def test_columns_longer_than_a_tile(check: Callable, rng: np.random.Generator, op: str, dtype: str, rows: int) -> None:
+    x = drawn(rng, dtype, rows, 65)
+    if op == "prod":
+        x = (rng.choice([-1, 1], x.shape) * (1 if dtype == "int32" else 1.0009765625)).astype(dtype)
+    check(f"nbx-triton/{op}/columns", x, axis=0)
+
+
+@pytest.mark.parametrize("shape", [(1, 1 << 19), (1 << 16, 8)], ids=str)
+def test_rounding_of_factors_next_to_1_does_not_add_up(
+    run: Callable, rng: np.random.Generator, shape: tuple[int, ...]
+) -> None:
+    x = (1 + rng.standard_normal(shape) * 1e-3).astype(np.float32)
+    axis = 1 if shape[0] == 1 else 0
+    (out,) = run(f"nbx-triton/prod/{'rows' if axis else 'columns'}", x, axis=axis)
+    off = np.log(out.astype(np.float64)) - np.log(x.astype(np.float64)).sum(axis)
+    # Four multiplied by themselves and then into the product are off by 2.3e-4 in all.
+    assert abs(off.sum()) < 1.3e-4
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "uint64"])
 @pytest.mark.parametrize("op", OPS)
 def test_shared_out(check: Callable, rng: np.random.Generator, op: str, dtype: str) -> None:
