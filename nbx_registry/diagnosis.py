@@ -195,8 +195,13 @@ def _settings(catalog: Catalog) -> Iterator[Finding]:
             if name in entry.key and (wrong := no_extent(entry.key[name])):
                 text = f"{entry.file}: key {dict(entry.key)} of {kernel.id}: {name} {wrong}"
                 yield _problem("settings", text, "correct or remove the entry")
-        for name in sorted(entry.settings.keys() - kernel.defaults.keys()):
+        unknown = sorted(entry.settings.keys() - kernel.defaults.keys())
+        for name in unknown:
             text = f"{entry.file}: {name!r} is no setting of {kernel.id}{nearest(name, kernel.defaults)}"
+            yield _problem("settings", text, "remove the entry, or tune again")
+        # What is named wrongly is left out too: it is told once.
+        for name in () if unknown else sorted(kernel.defaults.keys() - entry.settings.keys()):
+            text = f"{entry.file}: settings of {kernel.id} for {dict(entry.key)} leave out {name!r}"
             yield _problem("settings", text, "remove the entry, or tune again")
 
 

@@ -130,7 +130,7 @@ class SettingsStore:
         names, values
             The kernel's key expressions and their values.
         parameters
-            Names of the kernel's settings. An entry that sets another is a miss.
+            Names of the kernel's settings. An entry that sets another, or not all of them, is a miss.
         kernel_digest
             Digest of the kernel's code, or what returns it. An entry proven for other code is a miss.
         extents
@@ -159,6 +159,15 @@ class SettingsStore:
                     found.file,
                     f"{found.file}: settings of {kernel} for {dict(found.key)} name {unknown[0]!r}, which is none of "
                     f"that kernel's{nearest(unknown[0], parameters)}",
+                )
+                return None
+            left_out = [name for name in parameters if name not in found.settings]
+            if left_out:
+                # A default in its place may be another than it was.
+                self._miss(
+                    found.file,
+                    f"{found.file}: settings of {kernel} for {dict(found.key)} leave out {left_out[0]!r}, so that they "
+                    "are not all that was proven; tune again",
                 )
                 return None
         if kernel_digest is not None and found.proof.kernel_digest is not None:

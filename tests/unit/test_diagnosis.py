@@ -202,6 +202,8 @@ def test_tuned_settings_of_nothing_are_told(tmp_path: Path) -> None:
         entry("made/add/x", {"x1.size": 63}, {"block": 1}),
         entry("made/add/x", {"x1.rank": 2}, {"block": 1}),
         entry("made/add/x", {"x1.size": 64}, {"blok": 1}),
+        entry("made/add/x", {"x1.size": 65}, {}),
+        entry("made/add/x", {"x1.size": "66"}, {"block": 1}),
         entry("gone/add/x", {}, {}),
         {"kernel": 5},
     ]
@@ -210,9 +212,11 @@ def test_tuned_settings_of_nothing_are_told(tmp_path: Path) -> None:
     bringing = made("made", kernel)
     bringing.nbx_register_settings = plugin("", settings=[tmp_path]).nbx_register_settings
     texts = [f.text for f in diagnosed(bringing)]
-    assert len(texts) == 4
+    assert len(texts) == 6
     for part in (
         "'blok' is no setting",
+        "for {'x1.size': 65} leave out 'block'",
+        "x1.size is '66'; an extent is an integer",
         "gone/add/x, which nobody registers",
         "whose key is x1.size",
         "key: is missing",

@@ -213,7 +213,7 @@ def tuned(
 
     def entry(kernel: str, seconds: float) -> dict[str, Any]:
         proof = {"date": "2026-11-30", "toolkit": "made 1", "deviation": 0, "bound": 1, "times": {"tuned_s": seconds}}
-        return {"kernel": kernel, "key": {"out.size": 63 * 127}, "settings": {"width": 8}, "proof": proof}
+        return {"kernel": kernel, "key": {"out.size": 63 * 127}, "settings": {"width": 8, "stages": 2}, "proof": proof}
 
     document = {"format": 1, "device": device, "entries": [entry(*one) for one in entries]}
     (folder / "made.json").write_text(json.dumps(document))

@@ -130,6 +130,15 @@ def test_settings_that_the_kernel_has_not_are_a_miss_by_name(folder):
     assert "name 'num_wraps', which is none of that kernel's; did you mean 'num_warps'" in str(store.misses()[0])
 
 
+@pytest.mark.parametrize("settings", [{}, {"num_warps": 8}], ids=str)
+def test_settings_that_are_not_all_of_the_kernels_are_a_miss_by_name(folder, settings):
+    # Beside another default than the one of then they are proven for nothing.
+    store = folder(entry(settings=settings))
+    assert look(store, parameters=("num_warps", "BLOCK")) is None
+    left_out = "BLOCK" if settings else "num_warps"
+    assert f"leave out {left_out!r}, so that they are not all that was proven" in str(store.misses()[0])
+
+
 def test_a_key_that_the_kernel_has_not_is_a_miss_by_name(folder):
     store = folder(entry(key={"N": 4096, "strid": [2, 2], "x.dtype": "f16"}))
     assert look(store) is None
