@@ -13,6 +13,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
+from nbx_registry.errors import OutOfMemory
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -57,6 +59,10 @@ class MemoryInfo:
     def available(self) -> int | None:
         """Bytes that can still be handed out: free ones, and those that are kept for just that; None: cannot tell."""
         return None if self.free is None else self.free + (self.pooled or 0)
+
+    def out_of_memory(self, requested: int, message: str) -> OutOfMemory:
+        """Return the error of an allocation that did not fit, with these figures."""
+        return OutOfMemory(message, requested=requested, live=self.live, pooled=self.pooled, free=self.free)
 
 
 class Buffer(Protocol):

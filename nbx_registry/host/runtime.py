@@ -16,7 +16,7 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 
-from nbx_registry.errors import NbxError, OutOfMemory
+from nbx_registry.errors import NbxError
 from nbx_registry.host.program import HostProgram
 from nbx_registry.interop.memory import address_of
 from nbx_registry.launch import Artifact, Launch
@@ -168,12 +168,8 @@ class HostRuntime:
             raw = np.empty(nbytes + ALIGNMENT, np.uint8)
         except (MemoryError, ValueError) as error:
             memory = self.memory(device)
-            raise OutOfMemory(
-                f"cannot allocate {nbytes} bytes on cpu: {memory.live} live, {memory.free} free",
-                requested=nbytes,
-                live=memory.live,
-                pooled=memory.pooled,
-                free=memory.free,
+            raise memory.out_of_memory(
+                nbytes, f"cannot allocate {nbytes} bytes on cpu: {memory.live} live, {memory.free} free"
             ) from error
         buffer = HostBuffer(raw, nbytes)
         with self._lock:

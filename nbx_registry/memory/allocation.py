@@ -79,13 +79,10 @@ def allocate(runtime: Runtime, index: int, nbytes: int, stream: Any = None) -> B
         raise
     except MemoryError as error:
         info = runtime.memory(index)
-        raise OutOfMemory(
+        raise info.out_of_memory(
+            nbytes,
             f"{_name(allocator)} has no {nbytes} bytes on {place}: {error or 'it says no more'}; the runtime's own "
             f"pool has {info.live} bytes handed out, {info.free} free",
-            requested=nbytes,
-            live=info.live,
-            pooled=info.pooled,
-            free=info.free,
         ) from error
     problem = _wrong(buffer, index, nbytes)
     if problem:

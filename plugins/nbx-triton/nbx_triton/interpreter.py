@@ -39,7 +39,7 @@ from triton.runtime.interpreter import (
     interpreter_builder,
 )
 
-from nbx_registry.errors import NbxError, OutOfMemory
+from nbx_registry.errors import NbxError
 from nbx_registry.launch import Artifact, Launch, Scalar, ScalarOf
 from nbx_registry.runtime import LiveDevice, MemoryInfo, Slot
 
@@ -232,13 +232,9 @@ class InterpreterRuntime:
         try:
             memory = np.empty(nbytes + _ALIGN, np.uint8)
         except (MemoryError, ValueError) as error:
-            live = self.memory(device).live
-            raise OutOfMemory(
-                f"cannot allocate {nbytes} bytes for {NAME}: {live} are handed out",
-                requested=nbytes,
-                live=live,
-                pooled=0,
-                free=None,
+            info = self.memory(device)
+            raise info.out_of_memory(
+                nbytes, f"cannot allocate {nbytes} bytes for {NAME}: {info.live} are handed out"
             ) from error
         with self._lock:
             self._allocations += 1

@@ -9,7 +9,7 @@ from nbx_cuda.runtime.context import Context
 from nbx_cuda.runtime.driver import bindings, call, translated
 from nbx_cuda.runtime.errors import CudaError
 from nbx_cuda.runtime.streams import CudaStream
-from nbx_registry.errors import NbxError, OutOfMemory
+from nbx_registry.errors import NbxError
 from nbx_registry.runtime import MemoryInfo
 
 OUT_OF_MEMORY = 2
@@ -137,11 +137,8 @@ class Pool:
             if error.result != OUT_OF_MEMORY:
                 raise
             info = self.info()
-            raise OutOfMemory(
+            raise info.out_of_memory(
+                nbytes,
                 f"cuda:{self.context.index} is out of memory: {nbytes} bytes requested, {info.live} handed out, "
                 f"{info.pooled} pooled, {info.free} free on the device",
-                requested=nbytes,
-                live=info.live,
-                pooled=info.pooled,
-                free=info.free,
             ) from error

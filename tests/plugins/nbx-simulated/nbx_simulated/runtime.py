@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from nbx_registry import dtypes
-from nbx_registry.errors import NbxError, OutOfMemory
+from nbx_registry.errors import NbxError
 from nbx_registry.launch import Artifact, Launch, Scalar, ScalarOf
 from nbx_registry.runtime import LiveDevice, MemoryInfo, Slot
 from nbx_simulated.memory import Full, Memory
@@ -141,13 +141,10 @@ class SimulatedRuntime:
                 address = where.memory.allocate(nbytes)
             except Full as error:
                 info = self.memory(device)
-                raise OutOfMemory(
+                raise info.out_of_memory(
+                    nbytes,
                     f"sim:{device} is out of memory: {nbytes} bytes requested, {info.live} handed out, {info.pooled} "
                     f"pooled, {info.free} free",
-                    requested=nbytes,
-                    live=info.live,
-                    pooled=info.pooled,
-                    free=info.free,
                 ) from error
         where.live[address] = nbytes
         return SimulatedBuffer(where, address, nbytes, queue)
