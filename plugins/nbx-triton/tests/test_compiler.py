@@ -9,30 +9,10 @@ from typing import Any
 
 import pytest
 import triton
-import triton.language as tl
 
 from nbx_triton import pipeline, targets
 from nbx_triton.compiler import Options, Source
 from nbx_triton.triton_compiler import Triton
-
-OPTIONS = Options(num_warps=2, num_stages=1, enable_fp_fusion=False)
-
-
-@triton.jit
-def scale(x, out, factor, count, BLOCK: tl.constexpr):
-    index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    value = tl.load(x + index, mask=index < count)
-    tl.store(out + index, value * factor + 1.0, mask=index < count)
-
-
-def source(**changes: Any) -> Source:
-    plain = Source(
-        function=scale,
-        signature=(("x", "*fp32"), ("out", "*fp32"), ("factor", "fp32"), ("count", "i32"), ("BLOCK", "constexpr")),
-        constants=(((4,), 256),),
-        divisible=((0,), (1,)),
-    )
-    return replace(plain, **changes)
 
 
 @pytest.fixture(autouse=True)
@@ -42,9 +22,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("target", ["sm_70", "sm_80", "sm_90", "sm_100"])
-def test_an_artifact_states_what_was_made(target: str) -> None:
-    made = Triton().compile(source(), target, OPTIONS)
-    assert (made.kind, made.entry, made.arch, made.threads) == ("cubin", "scale", target, 64)
+def test_an_artifact_states_what_was_made(target: str, source: Callable[..., Source], options: Options) -> None:
+    made = Triton().compile(source(), target, options)
+    assert (made.kind, made.entry, made.arch, made.threads) == ("cubin", "_scale", target, 64)
     assert made.toolkit == f"triton {triton.__version__}"
     assert made.parameters == 6  # four, and two pointers of Triton's own
     assert made.spills == 0
@@ -52,22 +32,24 @@ def test_an_artifact_states_what_was_made(target: str) -> None:
     assert made.registers > 0
 
 
-def test_equal_requests_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_requests_are_compiled_once(
+    monkeypatch: pytest.MonkeyPatch, source: Callable[..., Source], options: Options
+) -> None:
     compiler = Triton()
-    first = compiler.compile(source(), "sm_90", OPTIONS)
+    first = compiler.compile(source(), "sm_90", options)
     monkeypatch.setattr(pipeline, "run", None)
-    assert compiler.compile(source(), "sm_90", OPTIONS) is first
+    assert compiler.compile(source(), "sm_90", options) is first
 
 
-def test_everything_stated_tells_requests_apart() -> None:
+def test_everything_stated_tells_requests_apart(source: Callable[..., Source], options: Options) -> None:
     compiler = Triton()
-    plain = compiler.compile(source(), "sm_90", OPTIONS)
+    plain = compiler.compile(source(), "sm_90", options)
     others = [
-        compiler.compile(source(divisible=()), "sm_90", OPTIONS),
-        compiler.compile(source(constants=(((4,), 128),)), "sm_90", OPTIONS),
-        compiler.compile(source(), "sm_80", OPTIONS),
-        compiler.compile(source(), "sm_90", replace(OPTIONS, enable_fp_fusion=True)),
-        compiler.compile(source(), "sm_90", replace(OPTIONS, num_warps=4)),
+        compiler.compile(source(divisible=()), "sm_90", options),
+        compiler.compile(source(constants=(((4,), 128),)), "sm_90", options),
+        compiler.compile(source(), "sm_80", options),
+        compiler.compile(source(), "sm_90", replace(options, enable_fp_fusion=True)),
+        compiler.compile(source(), "sm_90", replace(options, num_warps=4)),
     ]
     assert all(other.image != plain.image for other in others)
 
@@ -78,7 +60,11 @@ def test_everything_stated_tells_requests_apart() -> None:
     ids=["types", "signs-of-zero", "nan"],
 )
 def test_constants_are_told_apart_as_the_code_is(
-    monkeypatch: pytest.MonkeyPatch, factors: tuple[float, ...], compilations: int
+    monkeypatch: pytest.MonkeyPatch,
+    factors: tuple[float, ...],
+    compilations: int,
+    source: Callable[..., Source],
+    options: Options,
 ) -> None:
     ran: list[Any] = []
     run = pipeline.run
@@ -86,29 +72,37 @@ def test_constants_are_told_apart_as_the_code_is(
     compiler = Triton()
     fixed = (("x", "*fp32"), ("out", "*fp32"), ("factor", "constexpr"), ("count", "i32"), ("BLOCK", "constexpr"))
     for factor in factors:
-        compiler.compile(source(signature=fixed, constants=(((2,), factor), ((4,), 256))), "sm_90", OPTIONS)
+        compiler.compile(source(signature=fixed, constants=(((2,), factor), ((4,), 256))), "sm_90", options)
     assert len(ran) == compilations
 
 
-def test_contraction_is_what_was_asked_for(sass: Callable[[bytes], str]) -> None:
+def test_contraction_is_what_was_asked_for(
+    sass: Callable[[bytes], str], source: Callable[..., Source], options: Options
+) -> None:
     for fused in (True, False):
-        made = Triton().compile(source(), "sm_90", replace(OPTIONS, enable_fp_fusion=fused))
+        made = Triton().compile(source(), "sm_90", replace(options, enable_fp_fusion=fused))
         assert ("FFMA" in sass(made.image)) is fused
         assert ("FMUL" in sass(made.image)) is not fused
 
 
-def test_a_source_that_does_not_compile_raises_what_triton_raises() -> None:
+def test_a_source_that_does_not_compile_raises_what_triton_raises(
+    source: Callable[..., Source], options: Options
+) -> None:
     with pytest.raises(triton.CompilationError):
-        Triton().compile(source(constants=(((4,), 100),)), "sm_90", OPTIONS)
+        Triton().compile(source(constants=(((4,), 100),)), "sm_90", options)
 
 
-def test_the_least_recently_used_artifact_goes_first() -> None:
+def test_the_least_recently_used_artifact_goes_first(source: Callable[..., Source], options: Options) -> None:
     compiler = Triton(keep=2)
-    first = compiler.compile(source(), "sm_90", OPTIONS)
-    compiler.compile(source(), "sm_80", OPTIONS)
-    assert compiler.compile(source(), "sm_90", OPTIONS) is first
-    compiler.compile(source(), "sm_70", OPTIONS)
-    assert compiler.compile(source(), "sm_90", OPTIONS) is first
+    first = compiler.compile(source(), "sm_90", options)
+    second = compiler.compile(source(), "sm_80", options)
+    assert compiler.compile(source(), "sm_90", options) is first
+    compiler.compile(source(), "sm_70", options)
+    assert compiler.compile(source(), "sm_90", options) is first
+    # It comes from the disk, as another object.
+    again = compiler.compile(source(), "sm_80", options)
+    assert again == second
+    assert again is not second
 
 
 def test_an_arch_specific_target_is_that_capability() -> None:
