@@ -47,7 +47,8 @@ NAME = "triton-interpreter"
 _ALIGN = 256
 
 _one_at_a_time = threading.Lock()
-"""Held while a launch runs: which program it is at, Triton's interpreter keeps for the whole process."""
+"""Held while a launch runs: which program it is at, Triton's interpreter keeps for the whole process, as it does the
+language that it puts in the place of Triton's own."""
 
 
 def runtime() -> InterpreterRuntime:
@@ -335,14 +336,15 @@ _language_patched = False
 def _patch_language(function: Any) -> None:
     """Point ``triton.language`` at the interpreter, once and for the life of the process, which does nothing else."""
     global _language_patched
-    if _language_patched:
-        return
-    interpreter._patch_lang(function)
-    # Functions of the standard library see the language under another module.
-    interpreter._patch_lang(tl.zeros.fn)
-    # Triton 3.6.0 takes int() of an array of shape [1], which numpy 2.4 refuses: loops with run-time bounds fail.
-    tl.tensor.__index__ = lambda self: int(self.handle.data.item())
-    _language_patched = True
+    with _one_at_a_time:
+        if _language_patched:
+            return
+        interpreter._patch_lang(function)
+        # Functions of the standard library see the language under another module.
+        interpreter._patch_lang(tl.zeros.fn)
+        # Triton 3.6.0 takes int() of an array of shape [1], which numpy 2.4 refuses: loops with run-time bounds fail.
+        tl.tensor.__index__ = lambda self: int(self.handle.data.item())
+        _language_patched = True
 
 
 def _repair() -> None:

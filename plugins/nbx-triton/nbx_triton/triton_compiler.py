@@ -50,6 +50,7 @@ class Triton:
         # 1, 1.0 and True are equal as dictionary keys but not as constants, nor are 0.0 and -0.0; NaN is, and equals
         # nothing. Their texts tell which is which.
         key = (replace(source, constants=()), target, options, repr(source.constants))
+        # Held while compiling too: an equal request waits for this one, and LLVM's options are those of the process.
         with self._lock:
             found = self._kept.get(key)
             if found is None:
