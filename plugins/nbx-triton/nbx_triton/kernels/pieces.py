@@ -28,7 +28,7 @@ MAX_PIECES = 1024
 """Programs that a row is given to at the most; kernels' workspaces declare the same number."""
 LARGEST_ROW, LARGEST_ACROSS = 16384, 128
 """Elements of a row that a block holds: of one that is dense, a fourth of them if they are of 64 bits; of any other."""
-LONG_WARPS, TILES = 16, 2
+LONG_WARPS, TILES = 16, 4
 """Of a row that no block holds: warps of its program, and vectors of 16 bytes that a thread loads at a time."""
 VECTORS = ("weight", "bias", "weight_stride", "bias_stride")
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from nbx_triton.kernels.strided import locate, program
 
@@ -88,13 +89,13 @@ def merge(OP: tl.constexpr, total, place, a, at):
 
 
 @triton.jit
-def fetch(start, column, shape, strides, here, OTHER: tl.constexpr, EVEN_ROWS: tl.constexpr):
+def fetch(start, column, shape, strides, here, OTHER: tl.constexpr, EVEN_ROWS: tl.constexpr, POLICY: tl.constexpr):
     """Return elements ``column`` of rows, OTHER where rows are not ``here``."""
     source = start + locate(column, shape, strides)[None, :]
     if EVEN_ROWS:
-        a = tl.load(source)
+        a = tl.load(source, eviction_policy=POLICY)
     else:
-        a = tl.load(source, mask=here, other=OTHER)
+        a = tl.load(source, mask=here, other=OTHER, eviction_policy=POLICY)
     return a
 
 
@@ -115,6 +116,7 @@ def take(
     EVEN_ROWS: tl.constexpr,
     TILES: tl.constexpr,
     AHEAD: tl.constexpr,
+    POLICY: tl.constexpr,
 ):
     """Take TILES whole tiles, side by side, every ``step`` elements from ``first`` to before ``last``.
 
@@ -125,7 +127,7 @@ def take(
         if first < last:
             tiles = ()
             for k in tl.static_range(TILES):
-                part = fetch(start, first + k * WIDTH + lane, shape, strides, here, OTHER, EVEN_ROWS)
+                part = fetch(start, first + k * WIDTH + lane, shape, strides, here, OTHER, EVEN_ROWS, POLICY)
                 tiles = tiles + (part,)  # noqa: RUF005 - Triton has no unpacking
             for at in range(first, last, step):
                 # At the end once more what is there already.
@@ -133,14 +135,14 @@ def take(
                 others = ()
                 for k in tl.static_range(TILES):
                     total, place = merge(OP, total, place, tiles[k].to(total.dtype), at + k * WIDTH)
-                    part = fetch(start, beyond + k * WIDTH + lane, shape, strides, here, OTHER, EVEN_ROWS)
+                    part = fetch(start, beyond + k * WIDTH + lane, shape, strides, here, OTHER, EVEN_ROWS, POLICY)
                     others = others + (part,)  # noqa: RUF005
                 tiles = others
     elif OP == "prod":
         # One factor at a time: a product of two numbers next to 1 is rounded down more often than up.
         for at in range(first, last, step):
             for k in tl.static_range(TILES):
-                a = fetch(start, at + k * WIDTH + lane, shape, strides, here, OTHER, EVEN_ROWS)
+                a = fetch(start, at + k * WIDTH + lane, shape, strides, here, OTHER, EVEN_ROWS, POLICY)
                 total, place = merge(OP, total, place, a.to(total.dtype), at)
     else:
         # The last axis is a thread's own: its elements are loaded together, and combined in registers.
@@ -213,14 +215,20 @@ def reduce(
     BLOCK_COLUMNS: tl.constexpr,
     TILES: tl.constexpr,
     AHEAD: tl.constexpr,
+    POLICY: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     """Reduce tiles s, ``s + splits``, ``s + 2 * splits`` and so on of each row; s is the split.
 
     So all programs together go through memory from its beginning to its end.
     PARTIAL: ``out`` is ``[splits, rows]`` in the dtype of running results, ``out_strides`` is for one split, and argmax
     has ``places`` beside it. Else it is the output; ``count`` is what a mean is divided by, as a number. OTHER leaves
-    a result as it is. LONG: running sums join totals on the way.
+    a result as it is. LONG: running sums join totals on the way. AHEAD and POLICY, the cache's, are `take`'s. EARLY:
+    the next launch may begin, and waits by itself for what is written here.
     """
+    if EARLY:
+        # Once all programs have begun; those of the next launch are then in place when the last of these ends.
+        gdc_launch_dependents()
     number = program(WIDE_ROWS)
     split = tl.program_id(0) % splits
     row = (number // splits) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
@@ -242,12 +250,42 @@ def reduce(
             part = beginning(x.dtype.element_ty, OP, OTHER, BLOCK_ROWS, BLOCK_COLUMNS)
             end = tl.minimum(chunk + step * (TURNS // TILES), whole)
             part, place = take(
-                start, chunk, end, step, lane, shape, strides, here, part, place, OP, OTHER, EVEN_ROWS, TILES, AHEAD
+                start,
+                chunk,
+                end,
+                step,
+                lane,
+                shape,
+                strides,
+                here,
+                part,
+                place,
+                OP,
+                OTHER,
+                EVEN_ROWS,
+                TILES,
+                AHEAD,
+                POLICY,
             )
             total += part
     else:
         total, place = take(
-            start, first, whole, step, lane, shape, strides, here, total, place, OP, OTHER, EVEN_ROWS, TILES, AHEAD
+            start,
+            first,
+            whole,
+            step,
+            lane,
+            shape,
+            strides,
+            here,
+            total,
+            place,
+            OP,
+            OTHER,
+            EVEN_ROWS,
+            TILES,
+            AHEAD,
+            POLICY,
         )
     # What is left of a row is its next split's.
     last = tl.where(whole // (BLOCK_COLUMNS * TILES) % splits == split, length, whole)
@@ -293,10 +331,16 @@ def gather(
     OP: tl.constexpr,
     OTHER: tl.constexpr,
     WIDE: tl.constexpr,
+    EARLY: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
     SPLITS: tl.constexpr,
 ):
-    """Combine the partial results of a block of rows, ``[splits, rows]``. SPLITS is ``splits`` up to a power of two."""
+    """Combine the partial results of a block of rows, ``[splits, rows]``. SPLITS is ``splits`` up to a power of two.
+
+    EARLY: the launch before may not have ended.
+    """
+    if EARLY:
+        gdc_wait()
     row = program(WIDE) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     split = tl.arange(0, SPLITS)
     here = row < rows

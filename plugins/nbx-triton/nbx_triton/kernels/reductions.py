@@ -16,13 +16,14 @@ from nbx_triton.compiler import THREADS_PER_WARP, Options
 from nbx_triton.kernels.pieces import warps_of_a_program
 from nbx_triton.kernels.reduce import TURNS, gather, reduce
 from nbx_triton.kernels.strided import NARROW, collapse, reach
-from nbx_triton.launching import Argument, Pointer, launch
+from nbx_triton.launching import Argument, Pointer, launch, waits_by_itself
 
 SETTINGS = Space(parameters={"vectors": (2, 4, 8), "warps": (4, 8)})
 """Vectors of 16 bytes a thread has of a tile, and warps of a program."""
 
 VECTOR_BYTES = 16
-VECTORS = 4
+COLUMN_WARPS, COLUMN_VECTORS = 16, 8
+"""Of a program that is all a multiprocessor has: most warps, and vectors that a thread has under way."""
 RUN_BYTES = 256
 """Of a tile that is long along rows: bytes of one run."""
 STATE_BYTES = 128
@@ -150,6 +151,7 @@ def _bind(
     splits = max(1, min(most or 1, triton.cdiv(plan.length, step)))
     turns = int(TURNS.value)
     long = op in ("sum", "mean") and x.dtype.floating and plan.length > splits * plan.block_columns * turns
+    early = most is not None and waits_by_itself(ctx, gather)
     work = _work(op, x.dtype)
     partial: Argument = None if most is None else Pointer("partial", work)
     places: Argument = "places" if most is not None and op == "argmax" else None
@@ -186,6 +188,8 @@ def _bind(
             "BLOCK_COLUMNS": plan.block_columns,
             "TILES": plan.tiles,
             "AHEAD": ahead,
+            "POLICY": "evict_first" if ahead and x.dtype.bits == 16 else "",
+            "EARLY": early,
         },
         options=options,
     )
@@ -204,8 +208,9 @@ def _bind(
             "count": _count(op, x.dtype, plan.length),
             "out_strides": plan.out_strides,
         },
-        constants={**shared, "WIDE": wide_rows, "BLOCK_ROWS": block_rows, "SPLITS": gathered},
+        constants={**shared, "WIDE": wide_rows, "EARLY": early, "BLOCK_ROWS": block_rows, "SPLITS": gathered},
         options=Options(num_warps=4, num_stages=1, enable_fp_fusion=False),
+        early=early,
     )
     return (first, second)
 
@@ -223,8 +228,11 @@ def bind_columns(ctx: BindContext) -> Sequence[Launch]:
     _, rows = _extents(ctx)
     short = RUN_BYTES // 2
     runs = triton.cdiv(rows * ctx.signature.tensors[0].dtype.itemsize, short)
-    warps = max(4, min(triton.next_power_of_2(_programs(ctx, 1) // runs + 1) // 2, _most_warps(ctx)))
-    return _bind(ctx, VECTORS, warps, None, short if warps > 4 else RUN_BYTES, ahead=warps > 4)
+    most = min(COLUMN_WARPS, warps_of_a_program(ctx))
+    warps = max(4, min(triton.next_power_of_2(_programs(ctx, 1) // runs + 1) // 2, most))
+    if warps == 4:
+        return _bind(ctx, 4, warps, None)
+    return _bind(ctx, COLUMN_VECTORS, warps, None, short, ahead=True)
 
 
 def bind_split_rows(ctx: BindContext) -> Sequence[Launch]:

@@ -34,7 +34,7 @@ from nbx_triton.kernels.pieces import (
 from nbx_triton.kernels.row_passes import passes
 from nbx_triton.kernels.strided import locate
 
-HELD = 16
+HELD = 8
 """Vectors of a row that a thread has room for between the passes."""
 
 
