@@ -61,12 +61,12 @@ def singles(words, like: tl.constexpr):
 
 
 @triton.jit
-def fetch(place, here, MASKED: tl.constexpr, EVICTION: tl.constexpr = ""):
-    """Return what is at ``place``, 0 where MASKED and not ``here``. EVICTION: what the cache is told of it."""
+def fetch(place, here, MASKED: tl.constexpr):
+    """Return what is at ``place``, 0 where MASKED and not ``here``."""
     if MASKED:
-        value = tl.load(place, mask=here, other=0, eviction_policy=EVICTION)
+        value = tl.load(place, mask=here, other=0)
     else:
-        value = tl.load(place, eviction_policy=EVICTION)
+        value = tl.load(place)
     return value
 
 

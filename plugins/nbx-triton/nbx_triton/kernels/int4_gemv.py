@@ -39,6 +39,16 @@ SETTINGS = Space(
 
 
 @triton.jit
+def fetch_once(place, here, MASKED: tl.constexpr):
+    """Return what `fetch` returns, of what no one reads again: it leaves the cache before all else."""
+    if MASKED:
+        value = tl.load(place, mask=here, other=0, eviction_policy="evict_first")
+    else:
+        value = tl.load(place, eviction_policy="evict_first")
+    return value
+
+
+@triton.jit
 def factors(x, row, known, x_stride, PACKED: tl.constexpr, MASKED: tl.constexpr):
     """Return the eight factors of each row of words as float32. PACKED: they lie side by side, and are loaded so."""
     found = ()
@@ -151,8 +161,7 @@ def split(
                 own = (column + strip * BLOCK_N)[None, :]
                 here = (own < columns) & (first + r < rows)[:, None]
                 place = w + (first + r)[:, None] * w_strides[0] + own * w_strides[1]
-                # No one reads them again: what the cache holds besides is left there.
-                words = words + (fetch(place, here, MASKED or UNEVEN, "evict_first"),)  # noqa: RUF005
+                words = words + (fetch_once(place, here, MASKED or UNEVEN),)  # noqa: RUF005
         products = ()
         for _ in tl.static_range(STRIPS):
             products = products + (tl.zeros((PARTS, BLOCK_N), tl.float32),)  # noqa: RUF005
