@@ -75,7 +75,8 @@ def test_products_on_sm_90_do_not_wait_for_one_another(bind: Callable[..., Any],
     )
     products = re.findall(r"HGMMA\.64x\d+x16\.F32[^;]*;", text)
     assert products
-    assert sum("gsb0" in product for product in products) == 1
+    # What is waited for is a step's products by one group of rows.
+    assert sum("gsb0" in product for product in products) == (2 if case == STREAMED else 1)
 
 
 @pytest.mark.parametrize("extents", [(1000, 1024, 1000), (1000, 1000, 520), (40, 1000, 264)], ids=str)

@@ -168,14 +168,18 @@ def common_unit(*values: int) -> int:
     return 1 if any(value % PIECE for value in values) else PIECE
 
 
-def fitting_stages(ctx: BindContext, stages: int, stage_bytes: int) -> int:
-    """Return stages, or fewer where the device lacks the shared memory; two at the least.
+def reads_shared_memory(ctx: BindContext) -> bool:
+    """Whether the matrix unit reads both operands from shared memory, not from registers."""
+    return ctx.device.has("matrix_unit.wgmma_m64k16") or ctx.device.has("matrix_unit.tcgen05_f16")
+
+
+def fitting_stages(ctx: BindContext, stages: int, stage_bytes: int, together: int = 1) -> int:
+    """Return stages, or fewer where the device lacks the shared memory for this many programs; two at the least.
 
     Products that read their operands there keep all stages, others have the step at hand in registers.
     """
-    asynchronous = ctx.device.has("matrix_unit.wgmma_m64k16") or ctx.device.has("matrix_unit.tcgen05_f16")
-    room = (ctx.device.fact("shared.bytes_per_block_optin") - _BARRIERS) // stage_bytes
-    return max(2, min(stages, room if asynchronous else room + 1))
+    room = (ctx.device.fact("shared.bytes_per_block_optin") // together - _BARRIERS) // stage_bytes
+    return max(2, min(stages, room if reads_shared_memory(ctx) else room + 1))
 
 
 @triton.jit

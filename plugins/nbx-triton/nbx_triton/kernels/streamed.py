@@ -22,7 +22,16 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from nbx_registry.launch import BindContext, Launch
 from nbx_registry.space import Space
 from nbx_triton.compiler import Options
-from nbx_triton.kernels.products import activate, advance, common_unit, fitting_stages, offsets, pieces_of, product_of
+from nbx_triton.kernels.products import (
+    activate,
+    advance,
+    common_unit,
+    fitting_stages,
+    offsets,
+    pieces_of,
+    product_of,
+    reads_shared_memory,
+)
 from nbx_triton.kernels.strided import NARROW, program
 from nbx_triton.launching import Argument, launch, waits_by_itself
 
@@ -38,7 +47,7 @@ SETTINGS = Space(
     parameters={
         "block_n": (64, 128),
         "block_k": (64, 128),
-        "stages": (4, 6),
+        "stages": (4, 6, 8),
         "programs": (128, 256),
     },
     exclude={
@@ -46,6 +55,28 @@ SETTINGS = Space(
         "wider than the product": "block_n > 64 and block_n > N",
     },
 )
+
+
+@triton.jit
+def finish(
+    total,
+    bias,
+    target,
+    row,
+    column,
+    rows,
+    columns,
+    row_stride,
+    column_stride,
+    bias_stride,
+    ACTIVATION: tl.constexpr,
+):
+    """Write ``activation(total + bias)``, of columns by rows, to ``target``."""
+    if bias is not None:
+        total += tl.load(bias + tl.minimum(column, columns - 1) * bias_stride).to(tl.float32)[:, None]
+    total = activate(total, ACTIVATION, target.dtype.element_ty).to(target.dtype.element_ty)
+    place = target + row[:, None] * row_stride + column[None, :] * column_stride
+    tl.store(place, tl.trans(total), mask=(row < rows)[:, None] & (column < columns)[None, :])
 
 
 @triton.jit
@@ -72,14 +103,18 @@ def stream(
     EARLY: tl.constexpr,
     WIDE: tl.constexpr,
     BLOCK_M: tl.constexpr,
+    MORE_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):
     """Write the sums of BLOCK_N columns over a share of the depth to ``target``: strides of share, row and column.
 
-    Flags and units are those of `blocks.block`; TARGET_UNIT is of the stride of rows. EARLY: the launch after this one
-    may begin, and waits by itself for what is written here.
+    There are BLOCK_M rows and MORE_M, which may be 0. Flags and units are those of `blocks.block`; TARGET_UNIT is of
+    the stride of rows. EARLY: the launch after this one waits by itself for what is written here.
     """
+    if EARLY:
+        # Once all programs have begun; those of the next launch are then in place when the last of these ends.
+        gdc_launch_dependents()
     number = program(WIDE)
     columns = columns * COLUMN_UNIT
     depth = depth * DEPTH_UNIT
@@ -96,27 +131,48 @@ def stream(
     short = a + outer[None, :] + inner[:, None]
     step = tl.full((), BLOCK_K, column.dtype)
     total = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
+    if MORE_M > 0:
+        more_row = BLOCK_M + tl.arange(0, MORE_M).to(column.dtype)
+        outer, inner = offsets(more_row, k, rows, a_pitch, A_DEEP)
+        more_short = a + outer[None, :] + inner[:, None]
+        more_total = tl.zeros((BLOCK_N, MORE_M), tl.float32)
     # The assembler serialises products of a loop that may have no turns.
     tl.assume(first < last)
     for at in range(first, last, BLOCK_K):
         if EVEN:
             left = tl.load(tall)
             right = tl.load(short)
+            if MORE_M > 0:
+                more_right = tl.load(more_short)
         else:
             deep = at + tl.arange(0, BLOCK_K) < depth
             left = tl.load(tall, mask=deep[None, :], other=0)
             right = tl.load(short, mask=deep[:, None], other=0)
+            if MORE_M > 0:
+                more_right = tl.load(more_short, mask=deep[:, None], other=0)
         total = tl.dot(left, right, total)
+        if MORE_M > 0:
+            more_total = tl.dot(left, more_right, more_total)
+            more_short += advance(step, a_pitch, A_DEEP)
         tall += advance(step, b_pitch, B_DEEP)
         short += advance(step, a_pitch, A_DEEP)
-    if EARLY:
-        gdc_launch_dependents()
-    if bias is not None:
-        total += tl.load(bias + tl.minimum(column, columns - 1) * bias_stride).to(tl.float32)[:, None]
-    total = activate(total, ACTIVATION, target.dtype.element_ty).to(target.dtype.element_ty)
-    place = target + part * target_strides[0] + row[:, None] * (target_strides[1] * TARGET_UNIT)
-    within = (row < rows)[:, None] & (column < columns)[None, :]
-    tl.store(place + column[None, :] * target_strides[2], tl.trans(total), mask=within)
+    target += part * target_strides[0]
+    row_stride = target_strides[1] * TARGET_UNIT
+    finish(total, bias, target, row, column, rows, columns, row_stride, target_strides[2], bias_stride, ACTIVATION)
+    if MORE_M > 0:
+        finish(
+            more_total,
+            bias,
+            target,
+            more_row,
+            column,
+            rows,
+            columns,
+            row_stride,
+            target_strides[2],
+            bias_stride,
+            ACTIVATION,
+        )
 
 
 @triton.jit
@@ -160,10 +216,19 @@ def share_depth(depth: int, block_k: int, tiles: int, programs: int) -> tuple[in
     ``programs`` is about how many there are to be in all. The kernels' workspaces declare the same number.
     """
     steps = triton.cdiv(depth, block_k)
-    wanted = min(programs // tiles, MOST_SHARES, triton.cdiv(steps, _LEAST_STEPS))
-    # Two programs in the place of one gain less than the second launch takes.
-    share = triton.cdiv(steps, wanted if wanted > 2 else 1)
+    share = triton.cdiv(steps, max(1, min(programs // tiles, MOST_SHARES, triton.cdiv(steps, _LEAST_STEPS))))
     return share * block_k, triton.cdiv(steps, share)
+
+
+def split_rows(ctx: BindContext, rows: int) -> tuple[int, int]:
+    """Return two powers of two that take in all rows with the fewest left over; the second is smaller, or 0.
+
+    It is 0 where products read registers, of which two in a step take too many.
+    """
+    whole = max(16, triton.next_power_of_2(rows))
+    half = whole // 2
+    rest = max(16, triton.next_power_of_2(max(1, rows - half)))
+    return (half, rest) if rest < half and reads_shared_memory(ctx) else (whole, 0)
 
 
 def bind(ctx: BindContext) -> Sequence[Launch]:
@@ -181,8 +246,10 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
     unit = common_unit(target_row)
     wide = max(product.farthest(_SLACK), shares * rows * columns) >= NARROW
     pieces = pieces_of(product, block_k)
-    block_m = max(16, triton.next_power_of_2(rows))
-    stages = fitting_stages(ctx, ctx.settings["stages"], 2 * block_k * (block_m + block_n))
+    block_m, more_m = split_rows(ctx, rows)
+    # More programs than multiprocessors are to run two at a time.
+    together = 1 if tiles * shares <= ctx.device.fact("multiprocessors") else 2
+    stages = fitting_stages(ctx, ctx.settings["stages"], 2 * block_k * (block_m + more_m + block_n), together)
     # 128 sums a thread leave too few registers for the epilogue.
     warps = 8 if block_m * block_n >= 16384 else 4
     early = joined and waits_by_itself(ctx, join)
@@ -208,6 +275,7 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
             "EARLY": early,
             "WIDE": wide,
             "BLOCK_M": block_m,
+            "MORE_M": more_m,
             "BLOCK_N": block_n,
             "BLOCK_K": block_k,
         },

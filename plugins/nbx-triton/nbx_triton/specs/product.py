@@ -125,12 +125,12 @@ def _streamed(op: str, rows: str, least: int, when: tuple[str, ...], key: tuple[
     """Yield the kernels of ``least`` to 32 rows and of up to 128."""
     tiles, steps = "cdiv(max(N, 1), block_n)", "cdiv(max(K, 1), block_k)"
     wanted = f"min(programs // {tiles}, 16, cdiv({steps}, 4))"
-    shares = f"cdiv({steps}, cdiv({steps}, max(({wanted} > 2) * {wanted}, 1)))"
+    shares = f"cdiv({steps}, cdiv({steps}, max({wanted}, 1)))"
     # Nothing where one program has all of the depth.
     partial = (f"({shares} > 1) * {shares}", rows, "N")
     for variant, some, settings in (
         ("streamed", f"{least} <= {rows} and {rows} <= 32", (64, 128, 4, 128)),
-        ("streamed-128", f"32 < {rows} and {rows} <= 128", (128, 64, 6, 128)),
+        ("streamed-128", f"32 < {rows} and {rows} <= 128", (64, 64, 8, 128)),
     ):
         yield kernel(
             op,

@@ -64,6 +64,14 @@ def test_a_shared_depth(check: Callable, normal: Callable, activation: str | Non
     check("nbx-triton/linear/streamed", x, w, bias, activation=activation)
 
 
+@pytest.mark.parametrize("depth", [136, 584])
+@pytest.mark.parametrize("rows", [33, 81, 128])
+def test_rows_in_two_parts(check: Callable, normal: Callable, rows: int, depth: int) -> None:
+    # The first depth is a program's, the second is shared by three.
+    x, w, bias = normal("bfloat16", rows, depth), normal("bfloat16", 72, depth), normal("bfloat16", 72)
+    check("nbx-triton/linear/streamed-128", x, w, bias, activation="gelu")
+
+
 @pytest.mark.parametrize("depth", [72, 1032])
 def test_tiles_that_suit_the_depth(check: Callable, normal: Callable, depth: int) -> None:
     kernel = "nbx-triton/linear/blocks-64" if depth < 1024 else "nbx-triton/linear/blocks-128"
