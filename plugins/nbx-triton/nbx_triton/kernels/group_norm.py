@@ -23,7 +23,7 @@ import triton.language as tl
 
 from nbx_registry.launch import BindContext, Launch, Scalar
 from nbx_triton.compiler import Options
-from nbx_triton.kernels.normalization import affine, affine_arguments, compute, quotient, reciprocal_root
+from nbx_triton.kernels.normalization import affine, affine_arguments, compute, factors, quotient, reciprocal_root
 from nbx_triton.kernels.pieces import cut, options, piece_of_row
 from nbx_triton.kernels.strided import NARROW, collapse, locate, program, reach
 from nbx_triton.kernels.variance import MAX_PIECES, merge, merge_pieces, spread
@@ -106,7 +106,9 @@ def store_tile(
 ):
     """Write (a - mean) * scale * weight + bias to the group at ``out``, whose first channel is ``channel0``."""
     channel, pixel, inside = place_tile(tile, channels, pixels, BLOCK_CHANNELS, BLOCK_PIXELS)
-    y = affine((a - mean) * scale, weight, bias, channel0 + channel, channel < channels, weight_stride, bias_stride)
+    w = factors(weight, channel0 + channel, channel < channels, weight_stride)
+    b = factors(bias, channel0 + channel, channel < channels, bias_stride)
+    y = affine((a - mean) * scale, w, b)
     place = out + channel * strides[1] + locate(pixel, pixel_shape, strides[2])
     tl.store(place, y.to(out.dtype.element_ty), mask=inside)
 

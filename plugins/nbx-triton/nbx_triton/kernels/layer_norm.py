@@ -22,7 +22,7 @@ import triton.language as tl
 
 from nbx_registry.launch import BindContext, Launch, Scalar
 from nbx_triton.kernels.group_norm import measure
-from nbx_triton.kernels.normalization import affine, affine_arguments, compute, reciprocal_root, zeros
+from nbx_triton.kernels.normalization import affine, affine_arguments, compute, factors, reciprocal_root, zeros
 from nbx_triton.kernels.pieces import (
     PIECE,
     block_of_rows,
@@ -61,15 +61,22 @@ def short(
     WIDE: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
     BLOCK_COLUMNS: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     """Write ``BLOCK_ROWS`` whole rows of ``length``; ``share`` is 1 / length."""
     row, column, inside = block_of_rows(rows, length, WIDE, BLOCK_ROWS, BLOCK_COLUMNS)
     source = x + locate(row, row_shape, row_strides)[:, None]
     a = compute(tl.load(source + column * stride, mask=inside, other=0))
+    if EARLY:
+        w = factors(weight, column, column < length, weight_stride)
+        b = factors(bias, column, column < length, bias_stride)
     centred = tl.where(inside, a - (tl.sum(a, axis=1) * share)[:, None], 0.0)
     centred = tl.where(inside, centred - (tl.sum(centred, axis=1) * share)[:, None], 0.0)
     scale = reciprocal_root(tl.sum(centred * centred, axis=1) * share + eps)
-    y = affine(centred * scale[:, None], weight, bias, column, column < length, weight_stride, bias_stride)
+    if not EARLY:
+        w = factors(weight, column, column < length, weight_stride)
+        b = factors(bias, column, column < length, bias_stride)
+    y = affine(centred * scale[:, None], w, b)
     target = out + locate(row, row_shape, out_strides)[:, None]
     tl.store(target + column * out_stride, y.to(out.dtype.element_ty), mask=inside)
 
@@ -175,7 +182,8 @@ def normalise_rows(
     mean, scale = merge_pieces(counts, means, m2s, row, pieces, size, eps, PIECES)
     for at in range(first, last, BLOCK):
         here = at + column
-        y = affine((a.to(tl.float32) - mean) * scale, weight, bias, here, here < last, weight_stride, bias_stride)
+        w, b = factors(weight, here, here < last, weight_stride), factors(bias, here, here < last, bias_stride)
+        y = affine((a.to(tl.float32) - mean) * scale, w, b)
         tl.store(out + row * length + here, y.to(out.dtype.element_ty), mask=here < last)
         a = tl.load(source + at + BLOCK, mask=here + BLOCK < last, other=0)
 

@@ -59,21 +59,26 @@ def reciprocal_root(x):
 
 @triton.jit
 def factors(vector, column, inside, stride):
-    """Return elements of a weight or bias where they are ``inside``, or all of them where that is None."""
-    if inside is None:
+    """Return elements of a weight or bias where they are ``inside``, all of them where that is None; None of no vector.
+
+    No load goes past the barriers of a reduction: where latency counts more than registers, they are loaded before.
+    """
+    if vector is None:
+        a = None
+    elif inside is None:
         a = tl.load(vector + column * stride)
     else:
         a = tl.load(vector + column * stride, mask=inside, other=0)
-    return compute(a)
+    return a
 
 
 @triton.jit
-def affine(y, weight, bias, column, inside, weight_stride, bias_stride):
-    """Return y * weight + bias, either of which may be absent."""
+def affine(y, weight, bias):
+    """Return y * weight + bias of loaded `factors`, either of which may be None."""
     if weight is not None:
-        y = y * factors(weight, column, inside, weight_stride)
+        y = y * compute(weight)
     if bias is not None:
-        y = y + factors(bias, column, inside, bias_stride)
+        y = y + compute(bias)
     return y
 
 

@@ -26,6 +26,8 @@ PIECE = 8192
 """Elements of a row that a program of several to a row has in registers at a time."""
 MAX_PIECES = 1024
 """Programs that a row is given to at the most; kernels' workspaces declare the same number."""
+WARPS_AT_ONCE = 32
+"""Warps of programs of short rows that a multiprocessor runs at once, with registers for all that they load."""
 LARGEST_ROW, LARGEST_ACROSS = 16384, 128
 """Elements of a row that a block holds: of one that is dense, a fourth of them if they are of 64 bits; of any other."""
 LONG_WARPS, TILES = 16, 4
@@ -134,12 +136,20 @@ def launch_rows(
     largest = LARGEST_ACROSS if rows.stride != 1 else LARGEST_ROW if itemsize <= 4 else LARGEST_ROW // 4
     if rows.length <= largest:
         block_rows, lanes, warps = block(rows.length, rows.stride)
+        programs = triton.cdiv(rows.count, block_rows)
+        # Where all programs run at once, the wait for vectors beside x counts; else the registers that they take.
+        at_once = programs * warps <= ctx.device.fact("multiprocessors") * WARPS_AT_ONCE
         return launch(
             ctx,
             short,
-            programs=triton.cdiv(rows.count, block_rows),
+            programs=programs,
             arguments={**rows.read, **rows.write, **scaling, "rows": rows.count},
-            constants={"WIDE": rows.wide(block_rows * lanes), "BLOCK_ROWS": block_rows, "BLOCK_COLUMNS": lanes},
+            constants={
+                "WIDE": rows.wide(block_rows * lanes),
+                "BLOCK_ROWS": block_rows,
+                "BLOCK_COLUMNS": lanes,
+                **({"EARLY": at_once} if scaling else {}),
+            },
             options=options(warps * max(1, itemsize // 4)),
         )
     # Rows may be fewer than multiprocessors, each of which then has one program's loads in flight.

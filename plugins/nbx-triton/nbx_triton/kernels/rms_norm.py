@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 
 from nbx_registry.launch import BindContext, Launch, Scalar
-from nbx_triton.kernels.normalization import affine, affine_arguments, compute, reciprocal_root, zeros
+from nbx_triton.kernels.normalization import affine, affine_arguments, compute, factors, reciprocal_root, zeros
 from nbx_triton.kernels.pieces import (
     block_of_rows,
     launch_pieces,
@@ -53,13 +53,18 @@ def short(
     WIDE: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
     BLOCK_COLUMNS: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     """Write x / sqrt(mean of x^2 + eps) * weight, ``BLOCK_ROWS`` whole rows; ``share`` is 1 / length."""
     row, column, inside = block_of_rows(rows, length, WIDE, BLOCK_ROWS, BLOCK_COLUMNS)
     source = x + locate(row, row_shape, row_strides)[:, None]
     a = compute(tl.load(source + column * stride, mask=inside, other=0))
+    if EARLY:
+        w = factors(weight, column, column < length, weight_stride)
     scale = reciprocal_root(tl.sum(a * a, axis=1) * share + eps)[:, None]
-    y = affine(a * scale, weight, None, column, column < length, weight_stride, 0)
+    if not EARLY:
+        w = factors(weight, column, column < length, weight_stride)
+    y = affine(a * scale, w, None)
     target = out + locate(row, row_shape, out_strides)[:, None]
     tl.store(target + column * out_stride, y.to(out.dtype.element_ty), mask=inside)
 
@@ -157,7 +162,7 @@ def scale_pieces(
     scale = reciprocal_root(tl.sum(parts, axis=1) * share + eps)[:, None]
     for at in range(first, last, BLOCK):
         here = at + column
-        y = affine(compute(a) * scale, weight, None, here, here < last, weight_stride, 0)
+        y = affine(compute(a) * scale, factors(weight, here, here < last, weight_stride), None)
         tl.store(target + here * out_stride, y.to(out.dtype.element_ty), mask=here < last)
         a = tl.load(source + (here + BLOCK) * stride, mask=here + BLOCK < last, other=0)
 
