@@ -47,7 +47,9 @@ ON_NO_CARD = frozenset(
     {
         "nbx-triton/arange/products",
         "nbx-triton/decode_attention/direct",
+        "nbx-triton/decode_attention/long",
         "nbx-triton/paged_decode_attention/direct",
+        "nbx-triton/paged_decode_attention/long",
     }
 )
 """Kernels of nbx-triton that no card has run as they are: built and interpreted while they were written."""

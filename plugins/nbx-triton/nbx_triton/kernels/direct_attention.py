@@ -19,17 +19,18 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import mma_v2
 
-from nbx_registry.contracts.decoding import paged_decode_splits
 from nbx_registry.launch import BindContext, Launch, Scalar
 from nbx_registry.space import Space
 from nbx_triton.compiler import Options
 from nbx_triton.kernels import decode_attention, paged_attention
-from nbx_triton.kernels.split_attention import LOG2_E, STEP, Cache, join, partial
+from nbx_triton.kernels.split_attention import LOG2_E, Cache, join, partial
 from nbx_triton.kernels.strided import NARROW
 from nbx_triton.launching import launch
 
-SETTINGS = Space(parameters={"warps": (1, 2, 4), "parts": (1, 2, 4)})
-"""Warps of a program; parts of a split."""
+SETTINGS = Space(parameters={"warps": (1, 2, 4), "tokens": (64, 128, 256, 512, 1024, 2048)})
+"""Warps of a program; keys that a split is made for."""
+
+MOST_SPLITS = 64
 
 TAKEN = ("k", "v", "block_table", "seq_lens", "pages", "table_strides", "lens_stride")
 
@@ -91,7 +92,6 @@ def attend_split(
     o,
     m,
     norms,
-    splits,
     room,
     pages,
     scale,
@@ -103,7 +103,7 @@ def attend_split(
     K_ROW: gl.constexpr,
     V_ROW: gl.constexpr,
     PAGE: gl.constexpr,
-    STEP: gl.constexpr,
+    SPLITS: gl.constexpr,
     KV_HEADS: gl.constexpr,
     GROUP: gl.constexpr,
     WARPS: gl.constexpr,
@@ -112,7 +112,7 @@ def attend_split(
     """Write ``o[row, split]``, ``m`` and ``norms`` of one split; an empty one gives 0, -inf and 0.
 
     As `split_attention.attend_split`, for keys and values of WIDTH elements side by side, 64 or 128, in q's dtype. A
-    step is of 16 keys a warp, of one page; STEP is a multiple of that.
+    step is of 16 keys a warp, of one page.
     """
     BLOCK: gl.constexpr = 16 * WARPS
     unit: gl.constexpr = gl.NVMMADistributedLayout([2, 0], [WARPS, 1, 1], [1, 16, 8])
@@ -129,18 +129,17 @@ def attend_split(
 
     number = gl.program_id(0)
     TILES: gl.constexpr = (GROUP + 7) // 8
-    split = number % splits
-    tile = number // splits % TILES
-    kv_head = number // splits // TILES % KV_HEADS
-    batch = (number // splits // (TILES * KV_HEADS)).to(gl.int64)
+    split = number % SPLITS
+    tile = number // SPLITS % TILES
+    kv_head = number // (SPLITS * TILES) % KV_HEADS
+    batch = (number // (SPLITS * TILES * KV_HEADS)).to(gl.int64)
 
-    length = room
+    last = room
     if seq_lens is not None:
-        length = gl.maximum(gl.minimum(gl.load(seq_lens + batch * lens_stride), room), 0)
-    # The last splits may be left nothing.
-    segment = ((length + splits - 1) // splits + STEP - 1) // STEP * STEP
-    first = split * segment
-    last = gl.minimum(first + segment, length)
+        last = gl.maximum(gl.minimum(gl.load(seq_lens + batch * lens_stride), room), 0)
+    # Programs take steps in turn: what they read at one time is side by side.
+    first = split * BLOCK
+    stride = SPLITS * BLOCK
 
     k_head = k + kv_head.to(gl.int64) * k_strides[1]
     v_head = v + kv_head.to(gl.int64) * v_strides[1]
@@ -165,9 +164,9 @@ def attend_split(
     weights = gl.zeros([WARPS, 16, 8], gl.float32, unit)
     total = gl.zeros([WARPS, WIDTH, 8], gl.float32, unit)
     row = along(0, WARPS, unit) * 16 + along(1, 16, unit)
-    for at in range(first, last, BLOCK):
+    for at in range(first, last, stride):
         known = at + row < last
-        after = at + BLOCK
+        after = at + stride
         if block_table is not None:
             known = known & (page >= 0)  # pyright: ignore[reportOptionalOperand]
             page = page_of(entries, after, last, table_strides[1], pages, PAGE)
@@ -191,22 +190,30 @@ def attend_split(
     # A thread has four elements of all warps.
     merged: gl.constexpr = gl.BlockedLayout([WARPS, 1, 4], [1, 128 // WIDTH, WIDTH // 4], [1, WARPS, 1], [2, 1, 0])
     total = gl.permute(gl.reshape(total, [WARPS, 8, WIDTH // 64, 8, 8]), [0, 4, 2, 3, 1])
-    total = gl.convert_layout(gl.reshape(total, [WARPS, 8, WIDTH]), merged)
-    peaks = gl.convert_layout(peak, gl.SliceLayout(2, merged))
-    parts = gl.convert_layout(gl.sum(weights, axis=1), gl.SliceLayout(2, merged))
+    total = gl.reshape(total, [WARPS, 8, WIDTH])
+    # All are in shared memory before the first is loaded, so that warps wait for each other once.
+    rows: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
+    totals = gl.allocate_shared_memory(
+        gl.float32, [WARPS, 8, WIDTH], gl.SwizzledSharedLayout(1, 1, 1, [2, 1, 0]), total
+    )
+    peaks = gl.allocate_shared_memory(gl.float32, [WARPS, 8], rows, peak)
+    parts = gl.allocate_shared_memory(gl.float32, [WARPS, 8], rows, gl.sum(weights, axis=1))
+    total = totals.load(merged)
+    peaks = peaks.load(gl.SliceLayout(2, merged))
+    parts = parts.load(gl.SliceLayout(2, merged))
     largest = gl.max(peaks, axis=0)
     shares = gl.exp2(peaks - gl.expand_dims(gl.where(largest == float("-inf"), 0.0, largest), 0))
     norm = gl.sum(parts * shares, axis=0)
     total = gl.sum(total * gl.expand_dims(shares, 2), axis=0)
     # Maxima pass over NaN: a row of nothing else would look like one with nothing to attend.
     largest = gl.where(norm != norm, norm, largest)
-    begin = (batch * (KV_HEADS * GROUP) + kv_head * GROUP + tile * 8) * splits + split
+    begin = (batch * (KV_HEADS * GROUP) + kv_head * GROUP + tile * 8) * SPLITS + split
     member = gl.arange(0, 8, layout=gl.SliceLayout(0, gl.SliceLayout(2, merged)))
-    gl.store(m + begin + member * splits, largest, mask=tile * 8 + member < GROUP)
-    gl.store(norms + begin + member * splits, norm, mask=tile * 8 + member < GROUP)
+    gl.store(m + begin + member * SPLITS, largest, mask=tile * 8 + member < GROUP)
+    gl.store(norms + begin + member * SPLITS, norm, mask=tile * 8 + member < GROUP)
     member = gl.expand_dims(gl.arange(0, 8, layout=gl.SliceLayout(1, gl.SliceLayout(0, merged))), 1)
     e = gl.expand_dims(gl.arange(0, WIDTH, layout=gl.SliceLayout(0, gl.SliceLayout(0, merged))), 0)
-    gl.store(o + begin * WIDTH + (member * splits * WIDTH + e), total, mask=tile * 8 + member < GROUP)
+    gl.store(o + begin * WIDTH + (member * SPLITS * WIDTH + e), total, mask=tile * 8 + member < GROUP)
 
 
 def _launches(ctx: BindContext, cache: Cache, longest: int) -> Sequence[Launch]:
@@ -217,7 +224,7 @@ def _launches(ctx: BindContext, cache: Cache, longest: int) -> Sequence[Launch]:
     k, v = cache.k, cache.v
     batch, heads, width = q.shape
     kv_heads = v.shape[1]
-    splits = paged_decode_splits(longest) * ctx.settings["parts"]
+    splits = min(max(triton.cdiv(longest, ctx.settings["tokens"]), 1), MOST_SPLITS)
     warps = ctx.settings["warps"]
     scale = ctx.signature.attributes["scale"]
     attend = launch(
@@ -226,7 +233,7 @@ def _launches(ctx: BindContext, cache: Cache, longest: int) -> Sequence[Launch]:
         programs=batch * kv_heads * triton.cdiv(heads // kv_heads, 8) * splits,
         arguments={
             **{name: cache.arguments[name] for name in TAKEN},
-            **partial(splits),
+            **{name: value for name, value in partial(splits).items() if name != "splits"},
             "q": "q",
             "room": cache.room,
             "scale": Scalar((width**-0.5 if scale is None else scale) * LOG2_E, "float32"),
@@ -238,7 +245,7 @@ def _launches(ctx: BindContext, cache: Cache, longest: int) -> Sequence[Launch]:
             "K_ROW": k.strides[2],
             "V_ROW": v.strides[2],
             "PAGE": cache.page_tokens,
-            "STEP": STEP,
+            "SPLITS": splits,
             "KV_HEADS": kv_heads,
             "GROUP": heads // kv_heads,
             "WARPS": warps,

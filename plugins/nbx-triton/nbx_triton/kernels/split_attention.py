@@ -34,6 +34,9 @@ STEP = 64
 JOINED = 32
 """Elements of a row that a program of the second launch writes: a row is joined by several."""
 
+JOINED_BY_WARP = 512
+"""Elements of partial results for each warp of such a program, of which it has four at the most."""
+
 MOST_LOADED = 8192
 """Elements of keys and values that a warp has under way, in registers."""
 
@@ -379,7 +382,7 @@ def join(ctx: BindContext, splits: int, wide: bool) -> Launch:
             "BLOCK_S": block_s,
             "BLOCK": block,
         },
-        options=Options(num_warps=2 if block_s * block <= 2048 else 4, num_stages=1, enable_fp_fusion=True),
+        options=Options(num_warps=min(max(1, block_s * block // JOINED_BY_WARP), 4), num_stages=1, enable_fp_fusion=True),
         early=early,
     )
 

@@ -11,6 +11,15 @@ from nbx_triton.specs.common import HALVES, kernel
 _SPLITS = splits_rule("T")
 
 
+def _partial(splits: str) -> tuple[Workspace, ...]:
+    """Return the workspace for the results of so many splits."""
+    return (
+        Workspace(name="partial_o", dtype="float32", shape=("B * Hq", splits, "Dv"), lifetime=(0, 1)),
+        Workspace(name="partial_m", dtype="float32", shape=("B * Hq", splits), lifetime=(0, 1)),
+        Workspace(name="partial_l", dtype="float32", shape=("B * Hq", splits), lifetime=(0, 1)),
+    )
+
+
 def direct_rows(name: str) -> tuple[str, ...]:
     """Return conditions under which rows of a cache are pieces of 16 bytes, as many as the matrix unit takes."""
     strides = f"{name}.strides"
@@ -30,14 +39,9 @@ def split_attention(op: str, module: str, **facts: Any) -> tuple[Kernel, ...]:
     """
     when = facts.pop("when")
     direct = facts.pop("direct")
-    workspace = (
-        Workspace(name="partial_o", dtype="float32", shape=("B * Hq", f"{_SPLITS} * parts", "Dv"), lifetime=(0, 1)),
-        Workspace(name="partial_m", dtype="float32", shape=("B * Hq", f"{_SPLITS} * parts"), lifetime=(0, 1)),
-        Workspace(name="partial_l", dtype="float32", shape=("B * Hq", f"{_SPLITS} * parts"), lifetime=(0, 1)),
-    )
     common = {
         **facts,
-        "workspace": workspace,
+        "workspace": _partial(f"{_SPLITS} * parts"),
         "settings": "nbx_triton.kernels.split_attention:SETTINGS",
         "batch_invariant": True,
     }
@@ -61,26 +65,48 @@ def split_attention(op: str, module: str, **facts: Any) -> tuple[Kernel, ...]:
             doc="As split, of four times as many splits; a program's loads are all under way before it waits for one.",
             **common,
         ),
-        Kernel(
-            id=f"nbx-triton/{op.partition('@')[0]}/direct",
-            op=op,
-            backend="gluon",
-            runtimes=("cuda",),
-            bind=f"nbx_triton.kernels.direct_attention:{direct[0]}",
-            when=(
-                "q.dtype in (float16, bfloat16)",
-                "D in (64, 128)",
-                "Dv == D",
-                "D == 64 or B * Hkv * T < 2048 * device.multiprocessors",
-                *direct[1:],
-                "device.matrix_unit.m16n8k16",
-            ),
-            defaults={"warps": 4, "parts": 1},
-            deterministic=True,
-            replayable=True,
-            preference=2,
-            doc="As split; keys and values are the matrix unit's operands as they are loaded.",
-            **{**common, "settings": "nbx_triton.kernels.direct_attention:SETTINGS"},
+        *(
+            Kernel(
+                id=f"nbx-triton/{op.partition('@')[0]}/{variant}",
+                op=op,
+                backend="gluon",
+                runtimes=("cuda",),
+                bind=f"nbx_triton.kernels.direct_attention:{direct[0]}",
+                when=(
+                    "q.dtype in (float16, bfloat16)",
+                    "D in (64, 128)",
+                    "Dv == D",
+                    condition,
+                    *direct[1:],
+                    "device.matrix_unit.m16n8k16",
+                ),
+                defaults={"warps": 4, "tokens": tokens},
+                deterministic=True,
+                replayable=True,
+                preference=preference,
+                doc=doc,
+                **{
+                    **common,
+                    "workspace": _partial("clamp(cdiv(max(T, 1), tokens), 1, 64)"),
+                    "settings": "nbx_triton.kernels.direct_attention:SETTINGS",
+                },
+            )
+            for variant, condition, tokens, preference, doc in (
+                (
+                    "direct",
+                    "D == 64 or B * Hkv * T < 2048 * device.multiprocessors",
+                    256,
+                    2,
+                    "As split; keys and values are the matrix unit's operands as they are loaded.",
+                ),
+                (
+                    "long",
+                    "B * Hkv * T >= 2048 * device.multiprocessors",
+                    2048,
+                    -1,
+                    "As direct, of longer splits.",
+                ),
+            )
         ),
     )
 

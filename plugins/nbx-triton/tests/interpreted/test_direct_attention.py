@@ -42,12 +42,20 @@ ALIKE = (
     "reshape",
     "store",
 )
-LAYOUTS = ("BlockedLayout", "DistributedLinearLayout", "DotOperandLayout", "NVMMADistributedLayout", "SliceLayout")
+LAYOUTS = (
+    "BlockedLayout",
+    "DistributedLinearLayout",
+    "DotOperandLayout",
+    "NVMMADistributedLayout",
+    "SliceLayout",
+    "SwizzledSharedLayout",
+)
 LANGUAGE = SimpleNamespace(
     **{name: call(name) for name in (*ALIKE, "sum", "where")},
     **{name: lambda *_: None for name in LAYOUTS},
     float32=tl.float32,
     int64=tl.int64,
+    allocate_shared_memory=lambda _dtype, _shape, _layout, value: SimpleNamespace(load=lambda _: value),
     convert_layout=lambda x, _: x,
     full=lambda shape, value, dtype, _: tl.full(shape, value, dtype),
     zeros=lambda shape, dtype, _: tl.zeros(shape, dtype),
