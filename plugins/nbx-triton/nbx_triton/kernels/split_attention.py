@@ -382,7 +382,9 @@ def join(ctx: BindContext, splits: int, wide: bool) -> Launch:
             "BLOCK_S": block_s,
             "BLOCK": block,
         },
-        options=Options(num_warps=min(max(1, block_s * block // JOINED_BY_WARP), 4), num_stages=1, enable_fp_fusion=True),
+        options=Options(
+            num_warps=min(max(1, block_s * block // JOINED_BY_WARP), 4), num_stages=1, enable_fp_fusion=True
+        ),
         early=early,
     )
 
