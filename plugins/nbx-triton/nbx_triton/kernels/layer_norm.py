@@ -182,7 +182,8 @@ def normalise_rows(
     mean, scale = merge_pieces(counts, means, m2s, row, pieces, size, eps, PIECES)
     for at in range(first, last, BLOCK):
         here = at + column
-        w, b = factors(weight, here, here < last, weight_stride), factors(bias, here, here < last, bias_stride)
+        w = factors(weight, here, here < last, weight_stride)
+        b = factors(bias, here, here < last, bias_stride)
         y = affine((a.to(tl.float32) - mean) * scale, w, b)
         tl.store(out + row * length + here, y.to(out.dtype.element_ty), mask=here < last)
         a = tl.load(source + at + BLOCK, mask=here + BLOCK < last, other=0)

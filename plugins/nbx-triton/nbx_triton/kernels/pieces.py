@@ -154,7 +154,9 @@ def launch_rows(
         )
     # Rows may be fewer than multiprocessors, each of which then has one program's loads in flight.
     warps = min(LONG_WARPS, warps_of_a_program(ctx))
-    block_rows, tiles, lanes = 1, TILES if itemsize <= 4 else 1, warps * THREADS_PER_WARP * 16 // itemsize
+    # What is loaded one by one, or computed in 64 bits, takes more registers than packed vectors.
+    tiles = 1 if itemsize > 4 else TILES if rows.vectors else TILES // 2
+    block_rows, lanes = 1, warps * THREADS_PER_WARP * 16 // itemsize
     if rows.stride != 1:
         block_rows, tiles, lanes, warps = 32, 1, 64, 4
     if rows.vectors and itemsize <= 4 and ctx.device.arch.startswith("sm_"):

@@ -61,7 +61,8 @@ def read(source, here, OTHER: tl.constexpr, LAST: tl.constexpr):
 @triton.jit
 def write(GIVE: tl.constexpr, found, a, vectors, out, target, column, inside, here, out_stride):
     """Write what ``a`` comes to; ``inside`` are columns of the row, or all where that is None, ``here`` rows."""
-    w, b = factors(vectors[0], column, inside, vectors[2]), factors(vectors[1], column, inside, vectors[3])
+    w = factors(vectors[0], column, inside, vectors[2])
+    b = factors(vectors[1], column, inside, vectors[3])
     y = affine(GIVE(found, a), w, b)
     y = y.to(out.dtype.element_ty)
     tl.store(target + column * out_stride, y, mask=both(here, inside), eviction_policy="evict_first")
