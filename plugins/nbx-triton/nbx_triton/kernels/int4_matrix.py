@@ -1,16 +1,18 @@
-"""dequant_gemv_int4 of float16 on the matrix unit: words go in as they lie.
+"""dequant_gemv_int4 of float16 on the matrix unit: words go in as they lie, from the threads that loaded them.
 
 The low four bits of a float16 count multiples of 2^-24, and the next four sixteen times as many: numbers so small have
 no exponent. So a word under the mask 000F000F is two nibbles as two float16, exactly, and the unit multiplies numbers
-of any size. Four masked words, two of them shifted, are the eight rows of a word; x lies in the other operand's columns
-so that each of the four products has its sum in one of them. A fifth product, with ones, is the sum of x alone. Scale
-and minimum are applied to sums of a group. That takes less than two operations a weight, all told.
+of any size. Four masked words, two of them shifted, are the eight rows of a word.
 
-A program has some columns and all of the depth; half of its warps take the even groups, half the odd ones, whose x is
-in the four columns of the other operand that are left. Words, scales and minima travel through shared memory, those of
-some turns while one is worked on, in the order in which threads read what the unit wants in them.
+The unit has four threads to a row of its left operand, which share the depth. Here each of the four has columns of its
+own instead: the right operand has x where thread and column are the same number, and 0 elsewhere, so that the four sums
+lie side by side. Four more columns of it are for the nibbles that count sixteen times as much. So a warp reads whole
+lines of memory, no word travels between threads, and scale and minimum are applied once a group. A last product, with
+ones, is the sum of x alone. That takes less than three operations a word for each row of x, all told.
 
-Deterministic. Where x, scale or minimum is not finite, or a sum too large, weights are made after all, one by one.
+A program has some columns and all of the depth; its warps share the groups, each for itself, and loads of some rows of
+words ahead are under way. Deterministic. Where x, scale or minimum is not finite, or a sum too large, weights are made
+after all, one by one.
 """
 
 from __future__ import annotations
@@ -22,20 +24,22 @@ import triton.language as tl
 
 from nbx_registry.launch import BindContext, Launch
 from nbx_registry.space import Space
-from nbx_triton.compiler import Options
+from nbx_triton.compiler import THREADS_PER_WARP, Options
 from nbx_triton.kernels.int4 import WORDS, packed, wide_gemv
 from nbx_triton.kernels.int4_gemv import exactly
 from nbx_triton.kernels.strided import program
 from nbx_triton.launching import launch
 
-SETTINGS = Space(parameters={"warps": (2, 4, 8), "stages": (3, 4, 5, 6)})
+SETTINGS = Space(
+    parameters={"warps": (4, 8, 16), "across": (2, 4), "deep": (2, 4), "ahead": (1, 2, 4)},
+    exclude={"more than registers hold": "across * deep * (ahead + 1) > 48"},
+)
+"""Columns of a thread, rows of words of a step, and steps whose words are under way."""
 
 
 @triton.jit
-def two_nibbles(words, PLACE: tl.constexpr):
-    """Return nibbles PLACE and PLACE + 4 side by side along a last axis, times 2^-24, 16 times that for odd places."""
-    source = words if PLACE < 2 else words >> 8
-    bits = source & (0x000F000F * 16 ** (PLACE % 2))
+def two_halves(bits):
+    """Return the halves of words of 32 bits as two float16, side by side along a last axis."""
     low = bits.to(tl.int16).to(tl.float16, bitcast=True)
     high = (bits >> 16).to(tl.int16).to(tl.float16, bitcast=True)
     return tl.join(low, high)
@@ -43,64 +47,147 @@ def two_nibbles(words, PLACE: tl.constexpr):
 
 @triton.jit
 def load_words(
-    w, first, rows, column, columns, w_strides, MASKED: tl.constexpr, UNEVEN: tl.constexpr, WARPS: tl.constexpr
+    w,
+    group,
+    part,
+    rows,
+    column,
+    columns,
+    w_strides,
+    MASKED: tl.constexpr,
+    UNEVEN: tl.constexpr,
+    WARPS: tl.constexpr,
+    ACROSS: tl.constexpr,
+    DEEP: tl.constexpr,
 ):
-    """Return the words of two groups, four columns of a row of words side by side: the four of one thread.
+    """Return DEEP rows of words of WARPS groups from ``group`` on, a group a warp: part ``part`` of its rows.
 
-    The others of a thread come rounds of threads later. Along a round are the unit's four lanes of the depth, its eight
-    lanes of rows, and the warps, of which the first half takes the first group; from one to the next there are two rows
-    of words twice. So a round is one piece of shared memory, whoever loads it and whoever reads it.
+    Axes are threads, rows, and the ACROSS columns that a thread has.
     """
-    place = tl.arange(0, 128 * WARPS)[:, None]
-    lane, strip = place % 4, place // 4 % (8 * WARPS)
-    near, far = place // (32 * WARPS) % 2, place // (64 * WARPS)
-    row = (first + strip // (4 * WARPS)) * 16 + far * 8 + lane * 2 + near
-    own = column + strip % (4 * WARPS) * 4 + tl.arange(0, 4)[None, :]
+    thread = tl.arange(0, 32 * WARPS)[:, None, None]
+    row = (group + thread // 32) * 16 + part * DEEP + tl.arange(0, DEEP)[None, :, None]
+    own = column + thread % 32 * ACROSS + tl.arange(0, ACROSS)[None, None, :]
     if UNEVEN:
         # Past the last column its weights are read once more, and not written.
         own = tl.minimum(own, columns - 1)
     if MASKED:
         # Past the last row its words are read once more, for factors that are 0.
         row = tl.minimum(row, rows - 1)
-    return tl.load(w + row * w_strides[0] + own * w_strides[1])
+    # No one reads them again: what the cache holds besides is left there.
+    return tl.load(w + row * w_strides[0] + own * w_strides[1], eviction_policy="evict_first")
 
 
 @triton.jit
-def as_rows(words, WARPS: tl.constexpr):
-    """Return what `load_words` loaded as a matrix of columns and rows of words: nothing moves between threads."""
-    words = tl.permute(tl.reshape(words, (2, 2, WARPS, 8, 4, 2, 2)), (5, 2, 6, 3, 0, 4, 1))
-    return tl.reshape(words, (32 * WARPS, 16))
+def left_operand(words, PLACE: tl.constexpr, WARPS: tl.constexpr, ACROSS: tl.constexpr, DEEP: tl.constexpr):
+    """Return nibbles PLACE and PLACE + 4 times 2^-24, 16 times that for odd places, in the threads that have the words.
+
+    Rows are columns of weights, one of each thread of four; the depth is these four threads, rows of words and nibbles.
+    """
+    source = words if PLACE < 2 else words >> 8
+    nibbles = two_halves(source & (0x000F000F * 16 ** (PLACE % 2)))
+    nibbles = tl.reshape(nibbles, (WARPS, 8, 4, DEEP // 2, 2, ACROSS // 2, 2, 2))
+    return tl.reshape(tl.permute(nibbles, (0, 5, 6, 1, 3, 2, 4, 7)), (WARPS, 8 * ACROSS, 8 * DEEP))
 
 
 @triton.jit
-def load_facts(facts, first, groups, column, columns, strides, UNEVEN: tl.constexpr, WARPS: tl.constexpr):
-    """Return scales or minima of two groups, loaded as `load_words` loads words; past the last group, its own."""
-    place = tl.arange(0, 32 * WARPS)[:, None]
-    strip = place // 4
-    group = tl.minimum(first + strip // (4 * WARPS), groups - 1)
-    own = column + strip % (4 * WARPS) * 4 + tl.arange(0, 4)[None, :]
+def load_pairs(
+    x,
+    group,
+    part,
+    rows,
+    x_stride,
+    PACKED: tl.constexpr,
+    MASKED: tl.constexpr,
+    WARPS: tl.constexpr,
+    DEEP: tl.constexpr,
+):
+    """Return factors of rows of words, those of nibbles i and i + 4 in one word of 32 bits: a tuple of four tensors.
+
+    Axes are the four threads of a row, the eight columns of the right operand, warps, and DEEP rows of words; along the
+    first two there is one and the same. PACKED: x lies side by side, and is loaded so.
+    """
+    anywhere = (tl.arange(0, 4)[:, None, None, None] + tl.arange(0, 8)[None, :, None, None]) * 0
+    warp, row = tl.arange(0, WARPS)[None, None, :, None], tl.arange(0, DEEP)[None, None, None, :]
+    row = (group + warp) * 16 + part * DEEP + row + anywhere
+    known = row < rows
+    if PACKED:
+        four = tl.arange(0, 4)[None, None, None, None, :]
+        places = x.to(tl.pointer_type(tl.int32), bitcast=True) + (row[:, :, :, :, None] * 4 + four)
+        if MASKED:
+            words = tl.load(places, mask=known[:, :, :, :, None], other=0)
+        else:
+            words = tl.load(places)
+        near, far = tl.split(tl.reshape(words, (4, 8, WARPS, DEEP, 2, 2)))
+        first, fifth = tl.split(near)
+        third, seventh = tl.split(far)
+        pairs = (
+            (first & 0xFFFF) | (fifth << 16),
+            ((first >> 16) & 0xFFFF) | (fifth & -0x10000),
+            (third & 0xFFFF) | (seventh << 16),
+            ((third >> 16) & 0xFFFF) | (seventh & -0x10000),
+        )
+    else:
+        pairs = ()
+        for i in tl.static_range(4):
+            low = tl.load(x + (8 * row + i) * x_stride, mask=known, other=0).to(tl.int16, bitcast=True)
+            high = tl.load(x + (8 * row + i + 4) * x_stride, mask=known, other=0).to(tl.int16, bitcast=True)
+            pairs = pairs + ((low.to(tl.int32) & 0xFFFF) | (high.to(tl.int32) << 16),)  # noqa: RUF005
+    return pairs
+
+
+@triton.jit
+def right_operand(pairs, PLACE: tl.constexpr, WARPS: tl.constexpr, DEEP: tl.constexpr):
+    """Return factors where thread and column are the same number, or four apart for odd places, and 0 elsewhere."""
+    thread, column = tl.arange(0, 4)[:, None, None, None], tl.arange(0, 8)[None, :, None, None]
+    factors = two_halves(tl.where(column == thread + PLACE % 2 * 4, pairs, 0))
+    factors = tl.permute(tl.reshape(factors, (4, 8, WARPS, DEEP // 2, 2, 2)), (2, 3, 0, 4, 5, 1))
+    return tl.reshape(factors, (WARPS, 8 * DEEP, 8))
+
+
+@triton.jit
+def sum_of_factors(x, group, rows, x_stride, MASKED: tl.constexpr, WARPS: tl.constexpr, ACROSS: tl.constexpr):
+    """Return the sum of the factors of each warp's group, for every row of the left operand."""
+    thread, column = tl.arange(0, 4)[:, None, None, None], tl.arange(0, 8)[None, :, None, None]
+    warp, near = tl.arange(0, WARPS)[None, None, :, None], tl.arange(0, 4)[None, None, None, :]
+    at = (group + warp) * 128 + (column * 4 + thread) * 4 + near
+    if MASKED:
+        factors = tl.load(x + at * x_stride, mask=at < 8 * rows, other=0)
+    else:
+        factors = tl.load(x + at * x_stride)
+    factors = tl.reshape(tl.permute(factors, (2, 0, 3, 1)), (WARPS, 16, 8))
+    ones = tl.full((WARPS, 8 * ACROSS, 16), 1.0, tl.float32).to(tl.float16)
+    return tl.sum(tl.dot(ones, factors), axis=2)[:, :, None]
+
+
+@triton.jit
+def load_facts(
+    facts,
+    group,
+    groups,
+    column,
+    columns,
+    strides,
+    MASKED: tl.constexpr,
+    UNEVEN: tl.constexpr,
+    WARPS: tl.constexpr,
+    ACROSS: tl.constexpr,
+):
+    """Return scales or minima of each warp's group, loaded by the threads that have sums; past the last, its own."""
+    thread, strip = tl.arange(0, 4)[:, None, None, None], tl.arange(0, 8)[None, :, None, None]
+    group += tl.arange(0, WARPS)[None, None, :, None]
+    own = column + (strip * 4 + thread % 2 * 2) * ACROSS + tl.arange(0, 2 * ACROSS)[None, None, None, :]
     if UNEVEN:
         own = tl.minimum(own, columns - 1)
+    if MASKED:
+        group = tl.minimum(group, groups - 1)
     return tl.load(facts + group * strides[0] + own * strides[1])
 
 
 @triton.jit
-def beside_sums(facts, WARPS: tl.constexpr):
+def beside_sums(facts, WARPS: tl.constexpr, ACROSS: tl.constexpr):
     """Return what `load_facts` loaded as float32 numbers, each where a sum is that it is for."""
-    facts = tl.reshape(tl.permute(tl.reshape(facts, (WARPS, 8, 4, 2, 2)), (3, 0, 4, 1, 2)), (32 * WARPS, 4, 1))
-    return tl.reshape(tl.broadcast_to(facts, (32 * WARPS, 4, 2)), (32 * WARPS, 8)).to(tl.float32)
-
-
-@triton.jit
-def load_factors(x, first, rows, x_stride, MASKED: tl.constexpr):
-    """Return factors of two groups: four columns are each word's eight, four and four; four those of the next group."""
-    column = tl.arange(0, 8)[None, :]
-    row = (first + column // 4) * 128 + 4 * tl.arange(0, 32)[:, None] + column % 4
-    if MASKED:
-        factors = tl.load(x + row * x_stride, mask=row < 8 * rows, other=0)
-    else:
-        factors = tl.load(x + row * x_stride)
-    return factors
+    facts = tl.permute(tl.reshape(facts, (2, 2, 8, WARPS, 2, ACROSS // 2, 2)), (3, 5, 6, 2, 0, 1, 4))
+    return tl.reshape(facts, (WARPS, 8 * ACROSS, 8)).to(tl.float32)
 
 
 @triton.jit
@@ -117,41 +204,59 @@ def matrix(
     scale_strides,
     min_strides,
     out_stride,
+    PACKED: tl.constexpr,
     MASKED: tl.constexpr,
     UNEVEN: tl.constexpr,
     WIDE: tl.constexpr,
-    STAGES: tl.constexpr,
     WARPS: tl.constexpr,
+    ACROSS: tl.constexpr,
+    DEEP: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):
-    """Write 16 * WARPS columns. MASKED: words end within two groups; UNEVEN: columns within a tile."""
-    ROWS: tl.constexpr = 32 * WARPS
+    """Write 32 * ACROSS columns. MASKED: words end within WARPS groups; UNEVEN: columns within a tile."""
+    WIDTH: tl.constexpr = 32 * ACROSS
+    PARTS: tl.constexpr = 16 // DEEP
     number = program(WIDE)
     zero = number * 0
-    column = number * (ROWS // 2)
+    column = number * WIDTH
     groups = (rows + 15) // 16
-    place = tl.arange(0, 8)[None, :]
-    half = tl.arange(0, ROWS)[:, None] // 16 % WARPS // (WARPS // 2)
-    ones = tl.full((ROWS, 32), 1.0, tl.float32).to(tl.float16)
-    total = tl.zeros((ROWS, 8), tl.float32)
-    for turn in tl.range(0, groups, 2, num_stages=STAGES):
-        first = zero + turn
-        words = as_rows(load_words(w, first, rows, column, columns, w_strides, MASKED, UNEVEN, WARPS), WARPS)
-        steps = load_facts(scale, first, groups, column, columns, scale_strides, UNEVEN, WARPS)
-        leasts = load_facts(zero_min, first, groups, column, columns, min_strides, UNEVEN, WARPS)
-        factors = load_factors(x, first, rows, x_stride, MASKED)
-        products = tl.zeros((ROWS, 8), tl.float32)
-        for i in tl.static_range(4):
-            sums = tl.dot(tl.reshape(two_nibbles(words, i), (ROWS, 32)), factors)
-            if i % 2 == 1:
-                sums *= 0.0625
-            products = tl.where(place == 4 * half + i, sums, products)
-        alone = tl.dot(ones, factors) * 2.0**-24
-        total += products * beside_sums(steps, WARPS) + alone * beside_sums(leasts, WARPS)
-    # Rows are columns as `as_rows` has them: in order of columns, those of both halves side by side.
-    result = tl.sum(tl.where(place // 4 == half, total, 0.0), axis=1) * 2.0**24
-    result = tl.permute(tl.reshape(result, (2, 2, WARPS // 2, 2, 8)), (2, 4, 0, 3, 1))
-    result = tl.sum(tl.reshape(result, (ROWS // 2, 2)), axis=1)
-    own = column + tl.arange(0, ROWS // 2)
+    last = (groups - 1) // WARPS * WARPS
+    low = (tl.arange(0, 8) < 4)[None, None, :]
+    # The sum of x alone is taken once, in the columns whose nibbles count once.
+    once = tl.where(low, 2.0**-24, 0.0)
+    total = tl.zeros((WARPS, 8 * ACROSS, 8), tl.float32)
+    queue = ()
+    for p in tl.static_range(AHEAD):
+        more = load_words(w, zero, p, rows, column, columns, w_strides, MASKED, UNEVEN, WARPS, ACROSS, DEEP)
+        queue = queue + (more,)  # noqa: RUF005 - the compiler unpacks no tuples
+    for turn in tl.range(0, groups, WARPS, num_stages=1):
+        group = zero + turn
+        steps = load_facts(scale, group, groups, column, columns, scale_strides, MASKED, UNEVEN, WARPS, ACROSS)
+        leasts = load_facts(zero_min, group, groups, column, columns, min_strides, MASKED, UNEVEN, WARPS, ACROSS)
+        alone = sum_of_factors(x, group, rows, x_stride, MASKED, WARPS, ACROSS)
+        # Past the end those of the last turn are loaded once more.
+        after = zero + tl.minimum(turn + WARPS, last)
+        sums = tl.zeros((WARPS, 8 * ACROSS, 8), tl.float32)
+        for p in tl.static_range(PARTS):
+            words = queue[0]
+            far = group if p + AHEAD < PARTS else after
+            more = load_words(
+                w, far, (p + AHEAD) % PARTS, rows, column, columns, w_strides, MASKED, UNEVEN, WARPS, ACROSS, DEEP
+            )
+            rest = ()
+            for d in tl.static_range(1, AHEAD):
+                rest = rest + (queue[d],)  # noqa: RUF005
+            queue = rest + (more,)  # noqa: RUF005
+            pairs = load_pairs(x, group, p, rows, x_stride, PACKED, MASKED, WARPS, DEEP)
+            for i in tl.static_range(4):
+                nibbles = left_operand(words, i, WARPS, ACROSS, DEEP)
+                sums = tl.dot(nibbles, right_operand(pairs[i], i, WARPS, DEEP), sums)
+        total += sums * beside_sums(steps, WARPS, ACROSS) + alone * once * beside_sums(leasts, WARPS, ACROSS)
+    # Warps first: a sum over warps and threads at once leaves out some of the threads in Triton 3.6.
+    result = tl.sum(total * tl.where(low, 1.0, 0.0625), axis=0)
+    result = tl.permute(tl.reshape(result, (ACROSS // 2, 2, 8, 2, 4)), (2, 4, 0, 1, 3))
+    result = tl.sum(tl.reshape(result, (WIDTH, 2)), axis=1) * 2.0**24
+    own = column + tl.arange(0, WIDTH)
     if tl.max(tl.where(tl.abs(result) < float("inf"), 0, 1), axis=0) > 0:
         known = tl.minimum(own, columns - 1)
         result = exactly(
@@ -166,8 +271,8 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
     (out,) = ctx.signature.outputs
     if out.size == 0:
         return ()
-    warps = ctx.settings["warps"]
-    block_n = 16 * warps
+    warps, across = ctx.settings["warps"], ctx.settings["across"]
+    block_n = THREADS_PER_WARP * across
     step = launch(
         ctx,
         matrix,
@@ -181,11 +286,14 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
             "out_stride": out.strides[0],
         },
         constants={
-            "MASKED": w.shape[0] % (2 * WORDS) != 0,
+            "PACKED": x.strides[0] == 1 and x.align % 4 == 0,
+            "MASKED": w.shape[0] % (WORDS * warps) != 0,
             "UNEVEN": out.size % block_n != 0,
             "WIDE": wide_gemv(ctx),
-            "STAGES": ctx.settings["stages"],
             "WARPS": warps,
+            "ACROSS": across,
+            "DEEP": ctx.settings["deep"],
+            "AHEAD": ctx.settings["ahead"],
         },
         options=Options(num_warps=warps, num_stages=1, enable_fp_fusion=True),
     )

@@ -71,7 +71,7 @@ KERNELS = (
         "int4_matrix:bind",
         when=("x.dtype == float16", "K >= 128", _MANY, "device.matrix_unit.m16n8k16"),
         key=("x.dtype", "x.strides", *_PACKED_KEY),
-        defaults={"warps": 4, "stages": 5},
+        defaults={"warps": 8, "across": 4, "deep": 4, "ahead": 2},
         settings="nbx_triton.kernels.int4_matrix:SETTINGS",
         preference=3,
         doc="One program adds up some columns on the matrix unit, nibbles as they lie; sums are scaled, not weights.",
