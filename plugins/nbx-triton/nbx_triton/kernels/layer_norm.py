@@ -1,8 +1,8 @@
 """layer_norm: rows to mean 0 and variance 1.
 
 `short` normalises ``BLOCK_ROWS`` rows that fit a block, each read once: about 17 operations an element, where the
-memory leaves time for 28 of 16 bits. `long` goes through them twice, the second time from their end, so that what was
-read last is met in the cache; means and squared deviations are merged tile by tile (see `variance`).
+memory leaves time for 28 of 16 bits. `long` has them in two passes (`row_passes`), in the first of which means and
+squared deviations are merged tile by tile (see `variance`).
 The mean is corrected by that of what is left: nothing is lost to one that is large beside the deviations.
 
 Few long rows are given to several programs each. `measure` of `group_norm` writes mean and squared deviations of each

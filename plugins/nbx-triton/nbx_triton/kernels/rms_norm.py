@@ -1,9 +1,8 @@
 """rms_norm: rows divided by their root mean square.
 
-`short` normalises ``BLOCK_ROWS`` rows that fit a block, each read once. `long` goes through them twice, the second time
-from their end, so that what was read last is met in the cache. `add_squares` and
-`scale_pieces` give a row to several programs, where rows are few: the first writes a sum of squares for each piece,
-the second adds those of the row in a fixed tree and scales the piece.
+`short` normalises ``BLOCK_ROWS`` rows that fit a block, each read once; `long` has them in two passes (`row_passes`).
+`add_squares` and `scale_pieces` give a row to several programs, where rows are few: the first writes a sum of squares
+for each piece, the second adds those of the row in a fixed tree and scales the piece.
 
 Arithmetic is float32, for float64 in float64, with the reciprocal root and each product rounded once. Block sizes
 follow from a row's length and strides alone: a row's bits do not depend on the number of rows. Deterministic.

@@ -4,11 +4,10 @@ What a number lies below the largest of its row is rounded once before it is an 
 unit's own error is 2 ulp: as much as the contract leaves. So an element takes 11 operations, where an exponential in
 full takes 22 and a quotient 30; the memory leaves time for about 28 of 16 bits.
 
-`short` normalises ``BLOCK_ROWS`` rows that fit a block, each read once. `long` goes through them twice, the second time
-from their end, so that what was read last is met in the cache. `measure` and `scale_pieces` give a row
-to several programs, where rows are few: the first writes largest number and sum for each piece, the second merges those
-of the row as a tree and writes the piece. Block sizes follow from a row's length and strides alone: a row's bits do not
-depend on the number of rows. Deterministic.
+`short` normalises ``BLOCK_ROWS`` rows that fit a block, each read once; `long` has them in two passes (`row_passes`).
+`measure` and `scale_pieces` give a row to several programs, where rows are few: the first writes largest number and sum
+for each piece, the second merges those of the row as a tree and writes the piece. Block sizes follow from a row's
+length and strides alone: a row's bits do not depend on the number of rows. Deterministic.
 
 At the least a row is read and written once: 2 x 268 MB for 16384 x 8192 of 16 bits, 126 us at an H200's 4.25 TB/s.
 """

@@ -10,7 +10,7 @@ from nbx_triton.specs.common import ALL, kernel
 _LENGTH = "x.size // max(out.size, 1)"
 _RUNS = "cdiv(out.size * max(bits(x.dtype) // 8, 1), 256)"
 """Runs of 256 bytes in one element of each row."""
-_SETTINGS = {"settings": "nbx_triton.kernels.reductions:SETTINGS", "defaults": {"vectors": 4, "warps": 8}}
+_SETTINGS = {"settings": "nbx_triton.kernels.reduction_plans:SETTINGS", "defaults": {"vectors": 4, "warps": 8}}
 _ALONG = "x.contiguous or x.strides[-1] == 1"
 _KEY = ("x.dtype", "x.shape", "x.strides", "axis", "keepdims", "out.strides")
 
@@ -30,7 +30,7 @@ def _kernels(op: str, *, exact: bool) -> Iterator[Kernel]:
     yield kernel(
         f"{op}@1",
         "rows",
-        "reductions:bind_rows",
+        "reduction_plans:bind_rows",
         when=dense,
         key=_KEY,
         batch_invariant=True,
@@ -40,7 +40,7 @@ def _kernels(op: str, *, exact: bool) -> Iterator[Kernel]:
     yield kernel(
         f"{op}@1",
         "split-rows",
-        "reductions:bind_split_rows",
+        "reduction_plans:bind_split_rows",
         when=(*dense, "out.size <= 64", "x.size >= 32768 * out.size"),
         key=_KEY,
         workspace=_workspace(op, f"cdiv({_LENGTH}, 16384), 1, cdiv(4096, max(out.size, 1))"),
@@ -52,7 +52,7 @@ def _kernels(op: str, *, exact: bool) -> Iterator[Kernel]:
     yield kernel(
         f"{op}@1",
         "columns",
-        "reductions:bind_columns",
+        "reduction_plans:bind_columns",
         when=(f"x.dtype in {ALL}",),
         key=_KEY,
         batch_invariant=exact,
@@ -61,7 +61,7 @@ def _kernels(op: str, *, exact: bool) -> Iterator[Kernel]:
     yield kernel(
         f"{op}@1",
         "split-columns",
-        "reductions:bind_split_columns",
+        "reduction_plans:bind_split_columns",
         when=(f"x.dtype in {ALL}", f"{_RUNS} <= 48", "x.size >= 1024 * out.size"),
         key=_KEY,
         workspace=_workspace(op, f"cdiv({_LENGTH}, 256), 1, cdiv(4096, max({_RUNS}, 1))"),

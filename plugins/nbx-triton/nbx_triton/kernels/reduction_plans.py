@@ -14,7 +14,7 @@ from nbx_registry.rounding import integer_range
 from nbx_registry.space import Space
 from nbx_triton.compiler import THREADS_PER_WARP, Options
 from nbx_triton.kernels.pieces import warps_of_a_program
-from nbx_triton.kernels.reduce import TURNS, gather, reduce
+from nbx_triton.kernels.reduction import TURNS, gather, reduce
 from nbx_triton.kernels.strided import NARROW, collapse, reach
 from nbx_triton.launching import Argument, Pointer, launch, waits_by_itself
 
