@@ -4,16 +4,14 @@ For devices whose matrix unit works beside the warps that feed it (wgmma, sm_90)
 weights are made. The design is FlashAttention-3's (J. Shah et al., 2024). Two groups of four warps have 64 queries each
 of a tile of 128 and go through the keys by themselves, taking turns at the matrix unit. Within a group the products of
 a block of keys and those of the values before it are issued together, and weights are made while the latter are under
-way. Four more warps copy queries, keys and values to shared memory, ``STAGES`` blocks ahead, with few registers; the
-others have theirs.
+way. Four more warps have the device's copy engine (TMA) bring queries, keys and values to shared memory, ``STAGES``
+blocks ahead; the others have the registers that these do not need.
 
 Barriers in shared memory say what is full and what is empty. A barrier is waited for by the parity of how often it was
 completed, so that the number of a block, of all blocks that the program has seen, is the only count.
 
-One program stays on each multiprocessor and has several tiles, dealt out as cards are: every other time in reverse.
-Sections of heads whose keys and values fit the cache follow one another, and the keys of causal tiles grow in one and
-shrink in the next, to the last: so hands come out equal. Blocks of keys are visited in descending order, the cut ones,
-which take comparisons, first. Deterministic.
+One program stays on each multiprocessor and has several tiles. Blocks of keys are visited in descending order, the cut
+ones, which take comparisons, first. Deterministic.
 
 Written in Gluon, Triton's language of layouts.
 """
@@ -25,10 +23,10 @@ from collections.abc import Sequence
 import triton
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.ampere import async_copy
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
+    tma,
     warpgroup_mma,
     warpgroup_mma_wait,
 )
@@ -36,52 +34,30 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from nbx_registry.launch import BindContext, Launch, Scalar
 from nbx_triton.compiler import Options
 from nbx_triton.kernels.attention import factor_of, section_of
+from nbx_triton.kernels.attention_tiles import dealt, place, times
 from nbx_triton.launching import launch
 
 # Triton 3.9 has another name for what 3.6 calls the second.
-copy_to_shared = getattr(async_copy, "async_load", None) or async_copy.async_copy_global_to_shared
+copy_to_shared = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
 
 QUERIES = 128
 """Queries of a tile, 64 for each group of warps that multiplies."""
 
-
-@gluon.jit
-def dealt(time, programs):
-    """Return the number of the program's tile, the ``time``-th; every other time tiles are dealt in reverse."""
-    number = gl.program_id(0)
-    if time % 2 == 1:
-        number = programs - 1 - number
-    return time * programs + number
+MOST_PROGRAMS = 1024
+"""There is scratch memory for so many; none has as many multiprocessors."""
 
 
 @gluon.jit
-def times(tiles, programs):
-    """Return how many tiles the program has."""
-    count = tiles // programs
-    if dealt(count, programs) < tiles:
-        count += 1
-    return count
-
-
-@gluon.jit
-def place(number, sizes, CAUSAL: gl.constexpr, BLOCK_N: gl.constexpr):
-    """Return a tile's batch, head and first query, its blocks of keys, and how many of these every query sees whole."""
-    queries, keys, heads, section = sizes[0], sizes[1], sizes[2], sizes[3]
-    tiles = (queries + 127) // 128
-    part = number // (tiles * section)
-    head = part * section + number % section
-    tile = number % (tiles * section) // section
-    last = keys
-    whole = keys
-    if CAUSAL:
-        if (sizes[4] // (tiles * section) - part) % 2 == 1:
-            tile = tiles - 1 - tile
-        first_sees = tile * 128 + 1 + keys - queries
-        whole = gl.maximum(gl.minimum(keys, first_sees), 0)
-        last = gl.maximum(gl.minimum(keys, first_sees + 127), 0)
-    # Where nothing is seen there is one block all the same, whose weights are 0.
-    blocks = gl.maximum((last + BLOCK_N - 1) // BLOCK_N, 1)
-    return head // heads, head % heads, tile * 128, blocks, gl.minimum(whole // BLOCK_N, blocks - 1)
+def describe(pointer, sizes, strides, ROWS: gl.constexpr, BLOCK: gl.constexpr):
+    """Return an operand's description, for blocks of ROWS tokens of one head. Sizes are batch, heads and tokens."""
+    layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([1, 1, ROWS, BLOCK], pointer.dtype.element_ty)
+    return tma.make_tensor_descriptor(
+        pointer,
+        [sizes[0], sizes[1], sizes[2], BLOCK],
+        [strides[0], strides[1], strides[2], 1],
+        [1, 1, ROWS, BLOCK],
+        layout,
+    )
 
 
 @gluon.jit
@@ -92,42 +68,45 @@ def bring(
     full,
     empty,
     sizes,
+    batches,
     heads_per_kv,
     CAUSAL: gl.constexpr,
-    BLOCK_N: gl.constexpr,
-    BLOCK_D: gl.constexpr,
+    BLOCK: gl.constexpr,
     STAGES: gl.constexpr,
-    WARPS: gl.constexpr,
 ):
-    """Copy the queries of each tile and its blocks of keys and values; what lies beyond the last one is 0."""
-    layout: gl.constexpr = gl.BlockedLayout([1, 8], [256 // BLOCK_D, BLOCK_D // 8], [WARPS, 1], [1, 0])
-    d = gl.arange(0, BLOCK_D, layout=gl.SliceLayout(0, layout))[None, :]
-    n = gl.arange(0, BLOCK_N, layout=gl.SliceLayout(1, layout))
-    m = gl.arange(0, 64, layout=gl.SliceLayout(1, layout))
+    """Have the queries of each tile copied and its blocks of keys and values; what lies beyond the last one is 0."""
+    kv_sizes = (batches, sizes[2] // heads_per_kv, sizes[1])
+    q = describe(inputs[0], (batches, sizes[2], sizes[0]), strides[0], 64, BLOCK)
+    k = describe(inputs[1], kv_sizes, strides[1], BLOCK, BLOCK)
+    v = describe(inputs[2], kv_sizes, strides[2], BLOCK, BLOCK)
     count = 0
     for time in range(times(sizes[4], sizes[5])):
-        batch, head, first, blocks, _whole = place(dealt(time, sizes[5]), sizes, CAUSAL, BLOCK_N)
+        batch, head, first, blocks, _whole = place(dealt(time, sizes[5]), sizes, CAUSAL, BLOCK)
         kv_head = head // heads_per_kv
-        q = inputs[0] + batch.to(gl.int64) * strides[0][0] + head * strides[0][1] + d
-        k = inputs[1] + batch.to(gl.int64) * strides[1][0] + kv_head * strides[1][1] + d
-        v = inputs[2] + batch.to(gl.int64) * strides[2][0] + kv_head * strides[2][1] + d
         side = time % 2
         mbarrier.wait(empty[0].index(side), (time // 2 + 1) & 1)
+        mbarrier.expect(full[0].index(side), 2 * q.block_type.nbytes)
         for group in gl.static_range(2):
-            row = (first + group * 64 + m)[:, None]
-            copy_to_shared(shared[0].index(side * 2 + group), q + row * strides[0][2], mask=row < sizes[0])
-        async_copy.mbarrier_arrive(full[0].index(side), increment_count=False)
+            at = [batch, head, first + group * 64, 0]
+            copy_to_shared(q, at, full[0].index(side), shared[0].index(side * 2 + group))
         for before in range(blocks):
-            column = ((blocks - 1 - before) * BLOCK_N + n)[:, None]
+            column = (blocks - 1 - before) * BLOCK
             stage = count % STAGES  # pyright: ignore[reportOperatorIssue]
             parity = (count // STAGES + 1) & 1
+            at = [batch, kv_head, column, 0]
             mbarrier.wait(empty[1].index(stage), parity)
-            copy_to_shared(shared[1].index(stage), k + column * strides[1][2], mask=column < sizes[1])
-            async_copy.mbarrier_arrive(full[1].index(stage), increment_count=False)
+            mbarrier.expect(full[1].index(stage), k.block_type.nbytes)
+            copy_to_shared(k, at, full[1].index(stage), shared[1].index(stage))
             mbarrier.wait(empty[2].index(stage), parity)
-            copy_to_shared(shared[2].index(stage), v + column * strides[2][2], mask=column < sizes[1])
-            async_copy.mbarrier_arrive(full[2].index(stage), increment_count=False)
+            mbarrier.expect(full[2].index(stage), v.block_type.nbytes)
+            copy_to_shared(v, at, full[2].index(stage), shared[2].index(stage))
             count += 1
+
+
+@gluon.jit
+def matrix(block):
+    """Return a block of one head in shared memory as rows and columns."""
+    return block.reshape((block.shape[2], block.shape[3]))
 
 
 @gluon.jit
@@ -137,24 +116,21 @@ def power_of_two(x):
 
 
 @gluon.jit
-def score_block(query, key, turns, count, BLOCK_N: gl.constexpr, GROUP: gl.constexpr, layout: gl.constexpr):
+def score_block(query, key, turns, count, GROUP: gl.constexpr, layout: gl.constexpr):
     """Issue the products of queries and a block of keys when it is the group's turn."""
     mbarrier.wait(turns.index(GROUP), (count + 1 - GROUP) & 1)
-    fence_async_shared()
-    score = gl.zeros((64, BLOCK_N), gl.float32, layout=layout)
+    keys: gl.constexpr = key.shape[0]
+    score = gl.zeros((64, keys), gl.float32, layout=layout)
     return warpgroup_mma(query, key.permute((1, 0)), score, use_acc=False, is_async=True)
 
 
 @gluon.jit
-def add_values(total, weights, value):
-    """Issue the products of weights, rounded to 16 bits, and a block of values. Return them and what they read."""
-    p = gl.convert_layout(weights.to(value.dtype), gl.DotOperandLayout(0, total.type.layout, 2))
-    return warpgroup_mma(p, value, total, is_async=True), p
+def weigh(score, peak, norm, factor, row, block, sizes, CUT: gl.constexpr, CAUSAL: gl.constexpr, dtype: gl.constexpr):
+    """Return the weights of a block, what earlier ones shrink by, the largest score and the sum of weights yet.
 
-
-@gluon.jit
-def weigh(score, peak, norm, factor, row, block, sizes, CUT: gl.constexpr, CAUSAL: gl.constexpr, layout: gl.constexpr):
-    """Return the weights of a block, what earlier ones shrink by, the largest score and the sum of weights yet."""
+    Weights are rounded to 16 bits here: until they are multiplied they take half the registers.
+    """
+    layout: gl.constexpr = score.type.layout
     if CUT:
         column = block * score.shape[1] + gl.arange(0, score.shape[1], layout=gl.SliceLayout(0, layout))
         attends = (column < sizes[1])[None, :]
@@ -166,7 +142,9 @@ def weigh(score, peak, norm, factor, row, block, sizes, CUT: gl.constexpr, CAUSA
     anchor = gl.where(new == float("-inf"), 0.0, new * factor)
     p = power_of_two(score * factor - anchor[:, None])
     shrink = power_of_two(peak * factor - anchor)
-    return p, shrink, new, norm * shrink + gl.sum(p, axis=1)
+    norm = norm * shrink + gl.sum(p, axis=1)
+    # As the matrix unit takes it from registers, the very ones that it is in.
+    return gl.convert_layout(p.to(dtype), gl.DotOperandLayout(0, layout, 2)), shrink, new, norm
 
 
 @gluon.jit
@@ -187,10 +165,8 @@ def step(
     sizes,
     CUT: gl.constexpr,
     CAUSAL: gl.constexpr,
-    BLOCK_N: gl.constexpr,
     STAGES: gl.constexpr,
     GROUP: gl.constexpr,
-    layout: gl.constexpr,
 ):
     """Return sums with the values of the block before added, and the weights of this one, the ``count``-th."""
     stage = count % STAGES
@@ -198,18 +174,32 @@ def step(
     parity = (count - 1) // STAGES & 1
     mbarrier.wait(full[2].index(earlier), parity)
     mbarrier.wait(full[1].index(stage), count // STAGES & 1)
-    score = score_block(query, shared[1].index(stage), turns, count, BLOCK_N, GROUP, layout)
-    total, p = add_values(total, weights, shared[2].index(earlier))
+    layout: gl.constexpr = total.type.layout
+    dtype: gl.constexpr = weights.dtype
+    score = score_block(query, matrix(shared[1].index(stage)), turns, count, GROUP, layout)
+    total = warpgroup_mma(weights, matrix(shared[2].index(earlier)), total, is_async=True)
     mbarrier.arrive(turns.index(1 - GROUP), count=1)
     score = warpgroup_mma_wait(1, deps=[score])
     mbarrier.arrive(empty[1].index(stage), count=1)
-    weights, shrink, peak, norm = weigh(score, peak, norm, factor, row, block, sizes, CUT, CAUSAL, layout)
+    made, shrink, peak, norm = weigh(score, peak, norm, factor, row, block, sizes, CUT, CAUSAL, dtype)
     # It is full: without a branch here the assembler has the sums waited for before the weights are made.
     mbarrier.wait(full[2].index(earlier), parity)
-    total, p, weights = warpgroup_mma_wait(0, deps=[total, p, weights])
+    total, weights, made = warpgroup_mma_wait(0, deps=[total, weights, made])
     mbarrier.arrive(empty[2].index(earlier), count=1)
-    total = total * gl.convert_layout(shrink, gl.SliceLayout(1, total.type.layout))[:, None]
-    return total, weights, peak, norm
+    return total * shrink[:, None], made, peak, norm
+
+
+@gluon.jit
+def write(out, strides, total, norm, batch, head, first, queries):
+    """Write sums over the sums of weights, 0 where there is no weight."""
+    width: gl.constexpr = total.shape[1]
+    stored: gl.constexpr = gl.BlockedLayout([1, 8], [256 // width, width // 8], [4, 1], [1, 0])
+    result = total * (1.0 / gl.where(norm == 0.0, 1.0, norm))[:, None]
+    result = gl.convert_layout(result.to(out.dtype.element_ty), stored)
+    line = first + gl.arange(0, 64, layout=gl.SliceLayout(1, stored))
+    d = gl.arange(0, width, layout=gl.SliceLayout(0, stored))
+    target = out + batch.to(gl.int64) * strides[0] + head * strides[1]
+    gl.store(target + line[:, None] * strides[2] + d[None, :], result, mask=(line < queries)[:, None])
 
 
 @gluon.jit
@@ -223,63 +213,55 @@ def multiply(
     sizes,
     factor,
     CAUSAL: gl.constexpr,
-    BLOCK_N: gl.constexpr,
-    BLOCK_D: gl.constexpr,
+    BLOCK: gl.constexpr,
     STAGES: gl.constexpr,
     GROUP: gl.constexpr,
 ):
     """Write the 64 queries of each tile that are the group's."""
-    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
-    wide: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_D, 16])
-    stored: gl.constexpr = gl.BlockedLayout([1, 8], [256 // BLOCK_D, BLOCK_D // 8], [4, 1], [1, 0])
+    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK, 16])
+    dtype: gl.constexpr = out.dtype.element_ty
     count = 0
     for time in range(times(sizes[4], sizes[5])):
-        batch, head, first, blocks, whole = place(dealt(time, sizes[5]), sizes, CAUSAL, BLOCK_N)
+        batch, head, first, blocks, whole = place(dealt(time, sizes[5]), sizes, CAUSAL, BLOCK)
         row = first + GROUP * 64 + gl.arange(0, 64, layout=gl.SliceLayout(1, layout))
         peak = gl.full((64,), float("-inf"), gl.float32, layout=gl.SliceLayout(1, layout))
         norm = gl.zeros((64,), gl.float32, layout=gl.SliceLayout(1, layout))
-        total = gl.zeros((64, BLOCK_D), gl.float32, layout=wide)
+        total = gl.zeros((64, BLOCK), gl.float32, layout=layout)
         side = time % 2
-        query = shared[0].index(side * 2 + GROUP)
+        query = matrix(shared[0].index(side * 2 + GROUP))
         block = blocks - 1
         stage = count % STAGES  # pyright: ignore[reportOperatorIssue]
         mbarrier.wait(full[0].index(side), time // 2 & 1)
         mbarrier.wait(full[1].index(stage), count // STAGES & 1)
-        score = score_block(query, shared[1].index(stage), turns, count, BLOCK_N, GROUP, layout)
+        score = score_block(query, matrix(shared[1].index(stage)), turns, count, GROUP, layout)
         mbarrier.arrive(turns.index(1 - GROUP), count=1)
         score = warpgroup_mma_wait(0, deps=[score])
         mbarrier.arrive(empty[1].index(stage), count=1)
-        weights, _shrink, peak, norm = weigh(score, peak, norm, factor, row, block, sizes, True, CAUSAL, layout)
+        weights, _shrink, peak, norm = weigh(score, peak, norm, factor, row, block, sizes, True, CAUSAL, dtype)
         count += 1
         # fmt: off
         while block > whole:
             block -= 1
             total, weights, peak, norm = step(
                 total, weights, peak, norm, query, shared, full, empty, turns, count, block, factor, row, sizes,
-                True, CAUSAL, BLOCK_N, STAGES, GROUP, layout,
+                True, CAUSAL, STAGES, GROUP,
             )
             count += 1
         while block > 0:
             block -= 1
             total, weights, peak, norm = step(
                 total, weights, peak, norm, query, shared, full, empty, turns, count, block, factor, row, sizes,
-                False, CAUSAL, BLOCK_N, STAGES, GROUP, layout,
+                False, CAUSAL, STAGES, GROUP,
             )
             count += 1
         # fmt: on
         mbarrier.arrive(empty[0].index(side), count=1)
         stage = (count - 1) % STAGES  # pyright: ignore[reportOperatorIssue]
         mbarrier.wait(full[2].index(stage), (count - 1) // STAGES & 1)
-        fence_async_shared()
-        total, p = add_values(total, weights, shared[2].index(stage))
-        total, p = warpgroup_mma_wait(0, deps=[total, p])
+        total = warpgroup_mma(weights, matrix(shared[2].index(stage)), total, is_async=True)
+        total, weights = warpgroup_mma_wait(0, deps=[total, weights])
         mbarrier.arrive(empty[2].index(stage), count=1)
-        share = gl.convert_layout(1.0 / gl.where(norm == 0.0, 1.0, norm), gl.SliceLayout(1, wide))
-        result = gl.convert_layout((total * share[:, None]).to(out.dtype.element_ty), stored)
-        line = first + GROUP * 64 + gl.arange(0, 64, layout=gl.SliceLayout(1, stored))
-        d = gl.arange(0, BLOCK_D, layout=gl.SliceLayout(0, stored))
-        target = out + batch.to(gl.int64) * strides[0] + head * strides[1]
-        gl.store(target + line[:, None] * strides[2] + d[None, :], result, mask=(line < sizes[0])[:, None])
+        write(out, strides, total, norm, batch, head, first + GROUP * 64, sizes[0])
 
 
 @gluon.jit
@@ -293,9 +275,9 @@ def barriers(NUMBER: gl.constexpr, ARRIVALS: gl.constexpr):
 
 @gluon.jit
 def room(dtype: gl.constexpr, NUMBER: gl.constexpr, ROWS: gl.constexpr, COLUMNS: gl.constexpr):
-    """Return shared memory for ``NUMBER`` blocks, laid out as the matrix unit reads them."""
-    layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS, COLUMNS], dtype)
-    return gl.allocate_shared_memory(dtype, [NUMBER, ROWS, COLUMNS], layout)
+    """Return shared memory for ``NUMBER`` blocks of one head, laid out as the matrix unit reads them."""
+    layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([1, 1, ROWS, COLUMNS], dtype)
+    return gl.allocate_shared_memory(dtype, [NUMBER, 1, 1, ROWS, COLUMNS], layout)
 
 
 @gluon.jit
@@ -304,6 +286,7 @@ def attend(
     k,
     v,
     out,
+    batches,
     queries,
     keys,
     heads,
@@ -317,8 +300,7 @@ def attend(
     v_strides,
     out_strides,
     CAUSAL: gl.constexpr,
-    BLOCK_N: gl.constexpr,
-    BLOCK_D: gl.constexpr,
+    BLOCK: gl.constexpr,
     STAGES: gl.constexpr,
     WARPS: gl.constexpr,
     REGISTERS: gl.constexpr,
@@ -327,26 +309,28 @@ def attend(
     """Write attention, 128 queries of one head at a time; a query with nothing to attend gets 0.
 
     Strides are of batch, head, token; elements are neighbours. CAUSAL aligns the last query with the last key.
-    ``factor`` is the scale times log2(e), above 0. ``WARPS`` copy.
+    ``factor`` is the scale times log2(e), above 0. ``WARPS`` have operands brought.
     """
     dtype: gl.constexpr = q.dtype.element_ty
     # Two tiles' queries: those of the next are there when a tile is done.
-    shared = (room(dtype, 4, 64, BLOCK_D), room(dtype, STAGES, BLOCK_N, BLOCK_D), room(dtype, STAGES, BLOCK_N, BLOCK_D))
-    # By what every thread that copies has copied, and by each group that multiplies.
-    full = (barriers(2, 32 * WARPS), barriers(STAGES, 32 * WARPS), barriers(STAGES, 32 * WARPS))
+    shared = (room(dtype, 4, 64, BLOCK), room(dtype, STAGES, BLOCK, BLOCK), room(dtype, STAGES, BLOCK, BLOCK))
+    # By what is copied, and by each group that multiplies.
+    full = (barriers(2, 1), barriers(STAGES, 1), barriers(STAGES, 1))
     empty = (barriers(2, 2), barriers(STAGES, 2), barriers(STAGES, 2))
     turns = barriers(2, 1)
     sizes = (queries, keys, heads, section, tiles, programs)
     strides = (q_strides, k_strides, v_strides)
+    # The copy engine is to see barriers as they are set.
+    fence_async_shared()
     # fmt: off
     gl.warp_specialize(
         [
             (multiply, (out, out_strides, shared, full, empty, turns, sizes, factor,
-                        CAUSAL, BLOCK_N, BLOCK_D, STAGES, 0)),
+                        CAUSAL, BLOCK, STAGES, 0)),
             (multiply, (out, out_strides, shared, full, empty, turns, sizes, factor,
-                        CAUSAL, BLOCK_N, BLOCK_D, STAGES, 1)),
-            (bring, ((q, k, v), strides, shared, full, empty, sizes, heads_per_kv,
-                     CAUSAL, BLOCK_N, BLOCK_D, STAGES, WARPS)),
+                        CAUSAL, BLOCK, STAGES, 1)),
+            (bring, ((q, k, v), strides, shared, full, empty, sizes, batches, heads_per_kv,
+                     CAUSAL, BLOCK, STAGES)),
         ],
         [4, WARPS],
         [REGISTERS, WARPS_REGISTERS],
@@ -362,7 +346,7 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
         return ()
     batch, heads, queries, width = q.shape
     tiles = batch * heads * triton.cdiv(queries, QUERIES)
-    programs = min(tiles, ctx.device.fact("multiprocessors"))
+    programs = min(tiles, ctx.device.fact("multiprocessors"), MOST_PROGRAMS)
     factor, _sign = factor_of(ctx)
     step = launch(
         ctx,
@@ -373,6 +357,7 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
             "k": "k",
             "v": "v",
             "out": "out",
+            "batches": batch,
             "queries": queries,
             "keys": k.shape[2],
             "heads": heads,
@@ -388,14 +373,14 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
         },
         constants={
             "CAUSAL": bool(ctx.signature.attributes["causal"]),
-            "BLOCK_N": 128,
-            "BLOCK_D": width,
+            "BLOCK": width,
             "STAGES": 2,
             "WARPS": 4,
             # A multiprocessor's, of 12 warps.
-            "REGISTERS": 232,
-            "WARPS_REGISTERS": 40,
+            "REGISTERS": 240,
+            "WARPS_REGISTERS": 24,
         },
         options=Options(num_warps=4, num_stages=1, enable_fp_fusion=True),
+        scratch="descriptions",
     )
     return (step,)

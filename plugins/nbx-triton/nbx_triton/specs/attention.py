@@ -129,14 +129,14 @@ _KEY = (
 
 
 def _rows(name: str) -> tuple[str, ...]:
-    """Return conditions under which rows of a tensor are whole pieces of 16 bytes, and offsets within a batch short."""
+    """Return conditions under which the copy engine can describe a tensor, and offsets within a batch are short."""
     heads, tokens = f"{name}.shape[1]", f"{name}.shape[2]"
     return (
         f"{heads} * ({tokens} + 128) * D < 2**31",
         f"{name}.align >= 16",
         f"{name}.strides[3] == 1",
         f"{name}.strides[0] % 16 == 0 and {name}.strides[1] % 16 == 0 and {name}.strides[2] % 16 == 0",
-        f"{name}.strides[1] >= 0 and {name}.strides[2] >= 0",
+        f"{name}.strides[0] > 0 and {name}.strides[1] > 0 and {name}.strides[2] > 0",
         f"{name}.strides[1] * ({heads} - 1) + {name}.strides[2] * ({tokens} + 128) < 2**31",
     )
 
@@ -182,8 +182,10 @@ KERNELS = (
             *(condition for name in ("q", "k", "v", "out") for condition in _rows(name)),
             "device.matrix_unit.wgmma_m64k16",
             "device.registers.setmaxnreg",
+            "device.async_copy.tma",
         ),
         key=_KEY,
+        workspace=(Workspace(name="descriptions", dtype="int8", shape=("min(B * Hq * cdiv(Tq, 128), 1024)", "512")),),
         deterministic=True,
         replayable=True,
         preference=2,
