@@ -179,6 +179,8 @@ KERNELS = (
             "scale == None or scale > 0",
             # A tile is of 128 queries.
             "Tq > 64",
+            # None has a description without elements.
+            "Tk > 0",
             *(condition for name in ("q", "k", "v", "out") for condition in _rows(name)),
             "device.matrix_unit.wgmma_m64k16",
             "device.registers.setmaxnreg",
