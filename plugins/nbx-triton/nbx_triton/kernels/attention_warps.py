@@ -239,6 +239,8 @@ def multiply(
         mbarrier.arrive(empty[1].index(stage), count=1)
         weights, _shrink, peak, norm = weigh(score, peak, norm, factor, row, block, sizes, True, CAUSAL, dtype)
         count += 1
+        # Both loops have the same description of the queries, which the products above need too: did they not, the
+        # assembler (ptxas 12.8) would make it in front of the first loop alone, which may not run.
         # fmt: off
         while block > whole:
             block -= 1
