@@ -158,20 +158,12 @@ def tabled(given, out, count, first, EVEN: tl.constexpr, VECTOR: tl.constexpr, B
 
 
 @triton.jit
-def pieces(
-    WAY: tl.constexpr,
-    PIECES: tl.constexpr,
-    given,
-    out,
-    count,
-    first,
-    EVEN: tl.constexpr,
-    VECTOR: tl.constexpr,
-    BLOCK: tl.constexpr,
+def quarters(
+    WAY: tl.constexpr, given, out, count, first, EVEN: tl.constexpr, VECTOR: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """Raise ``BLOCK`` elements from ``first`` on, one of ``PIECES`` after the other: in fewer registers."""
-    for piece in range(PIECES):
-        run(raised, WAY, given, out, count, first + piece * (BLOCK // PIECES), EVEN, VECTOR, BLOCK // PIECES)
+    """Raise ``BLOCK`` elements from ``first`` on, one quarter after the other: in fewer registers."""
+    for quarter in range(4):
+        run(raised, WAY, given, out, count, first + quarter * (BLOCK // 4), EVEN, VECTOR, BLOCK // 4)
 
 
 @triton.jit
@@ -203,9 +195,9 @@ def dense(
                 run(raised, "product", given, out, count, first, EVEN, VECTOR, BLOCK)
             else:
                 if is_short(e):
-                    pieces("short", 2, given, out, count, first, EVEN, VECTOR, BLOCK)
+                    quarters("short", given, out, count, first, EVEN, VECTOR, BLOCK)
                 else:
-                    pieces("power", 4, given, out, count, first, EVEN, VECTOR, BLOCK)
+                    quarters("power", given, out, count, first, EVEN, VECTOR, BLOCK)
     else:
         consecutive(raised, "common" if COMMON else "each", given, out, count, EVEN, WIDE, VECTOR, BLOCK)
 
