@@ -26,6 +26,8 @@ STREAMED_LINEAR = ("linear/streamed", ["float16[32, 2048]", "float16[8192, 2048]
 SHORT = ("linear/blocks-64", ["float16[32, 128, 384]", "float16[1536, 384]", "float16[1536]"], {"activation": "gelu"})
 LONG = ("linear/blocks-128", ["float16[4096, 1536]", "float16[384, 1536]", "float16[384]"], {"activation": "gelu"})
 ODD = ("linear/streamed-128", ["bfloat16[100, 2048]", "bfloat16[8193, 2048]", "bfloat16[8193]"], {"activation": "gelu"})
+WIDER = ("linear/blocks-192", ["float16[32, 128, 384]", "float16[1152, 384]", "float16[1152]"], {"activation": "gelu"})
+"""For sm_90 alone."""
 CASES = [BLOCKS, TRANSPOSED, LINEAR, SHORT, LONG, STREAMED, STREAMED_LINEAR, ODD]
 BULK = [
     ("matmul/bulk", ["float16[1000, 1024]", "float16[1024, 1000]"], {}),
@@ -55,6 +57,15 @@ def test_the_sums_stay_in_registers(bind: Callable[..., Any], case: Any, device:
         assert launch.function.spills == 0
 
 
+def test_sums_of_192_columns_stay_in_registers(bind: Callable[..., Any]) -> None:
+    kernel, tensors, attributes = WIDER
+    (launch,) = bind(f"nbx-triton/{kernel}", tensors, "nvidia/h200-sxm", **attributes).launches
+    assert launch.function.spills == 0
+    # Three run at once on a multiprocessor.
+    assert 3 * launch.function.registers * launch.function.threads <= 65536
+    assert 3 * (launch.shared_bytes + 1024) <= 228 * 1024
+
+
 @pytest.mark.parametrize(
     ("case", "device"),
     [*((case, device) for case in BULK for device in ("nvidia/h200-sxm", "nvidia/b200")), (RAGGED, "nvidia/h200-sxm")],
@@ -67,7 +78,7 @@ def test_the_sums_of_what_the_engine_brings_stay_in_registers(bind: Callable[...
     assert launch.args[-2] == "descriptions"
 
 
-@pytest.mark.parametrize("case", [*CASES, *BULK, RAGGED], ids=lambda case: case[0])
+@pytest.mark.parametrize("case", [*CASES, WIDER, *BULK, RAGGED], ids=lambda case: case[0])
 def test_products_on_sm_90_do_not_wait_for_one_another(bind: Callable[..., Any], tmp_path: Path, case: Any) -> None:
     kernel, tensors, attributes = case
     text = assembly(
@@ -75,8 +86,8 @@ def test_products_on_sm_90_do_not_wait_for_one_another(bind: Callable[..., Any],
     )
     products = re.findall(r"HGMMA\.64x\d+x16\.F32[^;]*;", text)
     assert products
-    # What is waited for is a step's products by one group of rows.
-    assert sum("gsb0" in product for product in products) == (2 if case == STREAMED else 1)
+    # What is waited for is a step's products by one group of rows or columns.
+    assert sum("gsb0" in product for product in products) == (2 if case in (STREAMED, WIDER) else 1)
 
 
 @pytest.mark.parametrize("extents", [(1000, 1024, 1000), (1000, 1000, 520), (40, 1000, 264)], ids=str)

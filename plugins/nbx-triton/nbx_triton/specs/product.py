@@ -88,18 +88,28 @@ def _blocks(
 ) -> Iterable[Kernel]:
     """Yield the kernels of large tiles and of two smaller ones, for ``several`` rows or matrices."""
     short, long = _few(rows, matrices)
-    for variant, preference, conditions, tile, what in (
-        ("blocks", 1, (), (128, 256, 4, 8), "a large tile"),
-        ("blocks-64", 3, (several, short), (64, 128, 3, 4), "a tile of 64 rows"),
-        ("blocks-128", 3, (several, long), (128, 128, 4, 8), "a tile of 128 rows and columns"),
-    ):
+    tiles = [
+        ("blocks", 1, (), (128, 256, 0, 4, 8), "a large tile"),
+        ("blocks-64", 3, (several, short), (64, 128, 0, 3, 4), "a tile of 64 rows"),
+        ("blocks-128", 3, (several, long), (128, 128, 0, 4, 8), "a tile of 128 rows and columns"),
+    ]
+    if op == "linear@1":
+        at_once = (
+            "device.matrix_unit.wgmma_m64k16",
+            "N >= 512 and cdiv(N, 192) * 192 <= cdiv(N, 128) * 128",
+            f"cdiv({rows}, 64) * cdiv(N, 192) <= 3 * device.multiprocessors",
+        )
+        tiles.append(
+            ("blocks-192", 4, (several, short, *at_once), (64, 128, 64, 2, 4), "a tile of 192 columns, all at once,")
+        )
+    for variant, preference, conditions, tile, what in tiles:
         yield kernel(
             op,
             variant,
             "blocks:bind",
             when=(*when, *conditions),
             key=key,
-            defaults=dict(zip(("block_m", "block_n", "stages", "warps"), tile, strict=True)),
+            defaults=dict(zip(("block_m", "block_n", "more_n", "stages", "warps"), tile, strict=True)),
             settings="nbx_triton.kernels.blocks:SETTINGS",
             preference=preference,
             doc=f"One program computes {what} on the matrix unit, of operands that lie in whole 16-byte pieces.",

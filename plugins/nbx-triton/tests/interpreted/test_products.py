@@ -79,6 +79,15 @@ def test_tiles_that_suit_the_depth(check: Callable, normal: Callable, depth: int
     check(kernel, x, w, bias, activation="gelu")
 
 
+@pytest.mark.parametrize("layout", ["deep", "across"])
+@pytest.mark.parametrize("columns", [520, 576])
+def test_columns_in_two_parts(check: Callable, normal: Callable, columns: int, layout: str) -> None:
+    x, bias = normal("bfloat16", 3, 43, 72), normal("bfloat16", columns)
+    w = normal("bfloat16", columns, 72) if layout == "deep" else normal("bfloat16", 72, columns).T
+    check("nbx-triton/linear/blocks-192", x, w, bias, activation="gelu")
+    check("nbx-triton/linear/blocks-192", x, w, None)
+
+
 @pytest.mark.parametrize("kernel", ["blocks", "streamed"])
 def test_what_is_not_finite_spoils_its_own_rows(run: Callable, normal: Callable, kernel: str) -> None:
     x1, x2 = normal("float16", 17, 72), np.abs(normal("float16", 72, 40)) + np.float16(0.5)
