@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -106,10 +107,37 @@ def test_a_sequence_has_the_programs_that_its_longest_length_wants(bind: Callabl
     assert not join.early
 
 
-@pytest.mark.parametrize(("batch", "kernel"), [(1, "quarters"), (8, "split")])
-def test_few_keys_for_the_device_are_split_further(registry: nbx.Registry, batch: int, kernel: str) -> None:
-    cache = f"float16[{batch}, 8, 8192, 128]"
+@pytest.mark.parametrize(
+    ("batch", "width", "kernel"),
+    [
+        (1, 128, "direct-128"),
+        (3, 128, "quarters"),
+        (8, 128, "split"),
+        (1, 64, "direct-64"),
+        (8, 64, "split"),
+        (1, 96, "quarters"),
+    ],
+)
+def test_few_keys_for_the_device_are_split_further(registry: nbx.Registry, batch: int, width: int, kernel: str) -> None:
+    cache = f"float16[{batch}, 8, 8192, {width}]"
     decision = registry.decide(
-        "decode_attention", f"float16[{batch}, 32, 128]", cache, cache, device="nvidia/h200-sxm", require="any"
+        "decode_attention", f"float16[{batch}, 32, {width}]", cache, cache, device="nvidia/h200-sxm", require="any"
     )
     assert decision.chosen == f"nbx-triton/decode_attention/{kernel}"
+
+
+@pytest.mark.parametrize("device", ["nvidia/a100-sxm4-80gb", "nvidia/h200-sxm", "nvidia/rtx-5090"])
+@pytest.mark.parametrize("width", [64, 128])
+def test_what_is_loaded_is_multiplied_without_shared_memory(
+    bind: Callable[..., Any], sass: Callable[[bytes], str], width: int, device: str
+) -> None:
+    kernel = f"nbx-triton/decode_attention/direct-{width}"
+    cache = f"bfloat16[1, 8, 4096, {width}]"
+    made = bind(kernel, [f"bfloat16[1, 32, {width}]", cache, cache, None], device).launches[0].function
+    assert made.spills == 0
+    text = sass(made.image)
+    # Of keys and of values, in the first step and in the loop: 16 bytes a thread for each 16 elements of a row.
+    assert len(re.findall(r"LDG\.E\.EF\.128", text)) == 4 * width // 16
+    # The sums of warps meet in shared memory, once.
+    assert len(re.findall(r"\bBAR\.SYNC", text)) == 1
+    assert text.rindex("HMMA") < text.index("STS")

@@ -19,6 +19,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import mma_v2
 
+from nbx_registry.contracts.decoding import SPLIT_TOKENS, paged_decode_splits
 from nbx_registry.launch import BindContext, Launch, Scalar
 from nbx_registry.space import Space
 from nbx_triton.compiler import Options
@@ -27,10 +28,10 @@ from nbx_triton.kernels.split_attention import LOG2_E, Cache, join, partial
 from nbx_triton.kernels.strided import NARROW
 from nbx_triton.launching import launch
 
-SETTINGS = Space(parameters={"warps": (1, 2, 4), "tokens": (64, 128, 256, 512, 1024, 2048)})
-"""Warps of a program; keys that a split is made for."""
+WARPS = 4
 
-MOST_SPLITS = 64
+SETTINGS = Space(parameters={"tokens": (64, 128, 256, 512)})
+"""Keys that a split is made for."""
 
 TAKEN = ("k", "v", "block_table", "seq_lens", "pages", "table_strides", "lens_stride")
 
@@ -224,8 +225,8 @@ def _launches(ctx: BindContext, cache: Cache, longest: int) -> Sequence[Launch]:
     k, v = cache.k, cache.v
     batch, heads, width = q.shape
     kv_heads = v.shape[1]
-    splits = min(max(triton.cdiv(longest, ctx.settings["tokens"]), 1), MOST_SPLITS)
-    warps = ctx.settings["warps"]
+    # The one rule for all, so that how keys are split depends on nothing else.
+    splits = triton.cdiv(paged_decode_splits(longest) * SPLIT_TOKENS, ctx.settings["tokens"])
     scale = ctx.signature.attributes["scale"]
     attend = launch(
         ctx,
@@ -248,10 +249,10 @@ def _launches(ctx: BindContext, cache: Cache, longest: int) -> Sequence[Launch]:
             "SPLITS": splits,
             "KV_HEADS": kv_heads,
             "GROUP": heads // kv_heads,
-            "WARPS": warps,
+            "WARPS": WARPS,
             "WIDTH": width,
         },
-        options=Options(num_warps=warps, num_stages=1, enable_fp_fusion=True),
+        options=Options(num_warps=WARPS, num_stages=1, enable_fp_fusion=True),
     )
     return (attend, join(ctx, splits, batch * heads * splits * width >= NARROW // 2))
 

@@ -31,11 +31,8 @@ from nbx_triton.launching import Argument, has_matrix_unit, launch, waits_by_its
 STEP = 64
 """Splits cover multiples of so many keys; every number of keys that a program takes at a time divides it."""
 
-JOINED = 32
-"""Elements of a row that a program of the second launch writes: a row is joined by several."""
-
-JOINED_BY_WARP = 512
-"""Elements of partial results for each warp of such a program, of which it has four at the most."""
+JOINED = 1024
+"""Partial results for each warp of the second launch; programs have up to four."""
 
 MOST_LOADED = 8192
 """Elements of keys and values that a warp has under way, in registers."""
@@ -366,8 +363,9 @@ def join(ctx: BindContext, splits: int, wide: bool) -> Launch:
     (out,) = ctx.signature.outputs
     batch, heads, v_width = out.shape
     early = waits_by_itself(ctx, join_splits)
-    block = int(min(JOINED, triton.next_power_of_2(v_width)))
     block_s = triton.next_power_of_2(splits)
+    # Elements of a row that a program writes: few of many splits, so that a row is joined by several.
+    block = int(min(max(JOINED // block_s, 32), 128, triton.next_power_of_2(v_width)))
     return launch(
         ctx,
         join_splits,
@@ -382,9 +380,7 @@ def join(ctx: BindContext, splits: int, wide: bool) -> Launch:
             "BLOCK_S": block_s,
             "BLOCK": block,
         },
-        options=Options(
-            num_warps=min(max(1, block_s * block // JOINED_BY_WARP), 4), num_stages=1, enable_fp_fusion=True
-        ),
+        options=Options(num_warps=min(max(1, block_s * block // JOINED), 4), num_stages=1, enable_fp_fusion=True),
         early=early,
     )
 

@@ -20,6 +20,18 @@ def _partial(splits: str) -> tuple[Workspace, ...]:
     )
 
 
+def _direct_splits(tokens: object) -> str:
+    return f"cdiv({_SPLITS} * 256, {tokens})"
+
+
+_DIRECT = {
+    "direct-64": (64, 64, "B * Hkv * T < 512 * device.multiprocessors"),
+    "direct-128": (128, 256, f"B * Hkv * {_direct_splits(256)} <= 4 * device.multiprocessors"),
+}
+"""Of variants of `direct_attention` the width of rows, the keys of a split, and where they are worth it: measured on an
+H200, where programs of one warp are as fast or faster when there are more of them."""
+
+
 def direct_rows(name: str) -> tuple[str, ...]:
     """Return conditions under which rows of a cache are pieces of 16 bytes, as many as the matrix unit takes."""
     strides = f"{name}.strides"
@@ -33,12 +45,12 @@ def direct_rows(name: str) -> tuple[str, ...]:
 
 def split_attention(op: str, module: str, **facts: Any) -> tuple[Kernel, ...]:
     """Return the kernels of an op of one query a sequence: where there are many keys for the device, where few, and of
-    caches that meet what is ``direct``'s to ask: its binder and conditions.
+    caches that meet what is ``direct``'s to ask: its variants, binder and conditions.
 
     Which of them is asked depends on the batch, the bits of none do.
     """
     when = facts.pop("when")
-    direct = facts.pop("direct")
+    variants, *direct = facts.pop("direct")
     common = {
         **facts,
         "workspace": _partial(f"{_SPLITS} * parts"),
@@ -74,39 +86,25 @@ def split_attention(op: str, module: str, **facts: Any) -> tuple[Kernel, ...]:
                 bind=f"nbx_triton.kernels.direct_attention:{direct[0]}",
                 when=(
                     "q.dtype in (float16, bfloat16)",
-                    "D in (64, 128)",
+                    f"D == {width}",
                     "Dv == D",
                     condition,
                     *direct[1:],
                     "device.matrix_unit.m16n8k16",
                 ),
-                defaults={"warps": 4, "tokens": tokens},
+                defaults={"tokens": tokens},
                 deterministic=True,
                 replayable=True,
-                preference=preference,
-                doc=doc,
+                preference=2,
+                doc=f"As split, of {tokens} keys; these and values are the matrix unit's operands as they are loaded.",
                 **{
                     **common,
-                    "workspace": _partial("clamp(cdiv(max(T, 1), tokens), 1, 64)"),
+                    "workspace": _partial(_direct_splits("tokens")),
                     "settings": "nbx_triton.kernels.direct_attention:SETTINGS",
                 },
             )
-            for variant, condition, tokens, preference, doc in (
-                (
-                    "direct",
-                    "D == 64 or B * Hkv * T < 2048 * device.multiprocessors",
-                    256,
-                    2,
-                    "As split; keys and values are the matrix unit's operands as they are loaded.",
-                ),
-                (
-                    "long",
-                    "B * Hkv * T >= 2048 * device.multiprocessors",
-                    2048,
-                    -1,
-                    "As direct, of longer splits.",
-                ),
-            )
+            for variant, (width, tokens, condition) in _DIRECT.items()
+            if variant in variants
         ),
     )
 
@@ -196,7 +194,14 @@ KERNELS = (
     *split_attention(
         "decode_attention@1",
         "decode_attention",
-        direct=("bind", "not bias.given", *direct_rows("k"), *direct_rows("v")),
+        direct=(
+            ("direct-64", "direct-128"),
+            "bind",
+            "not bias.given",
+            "T < 2**30",
+            *direct_rows("k"),
+            *direct_rows("v"),
+        ),
         when=(
             f"q.dtype in {HALVES}",
             f"k.dtype in {HALVES}",

@@ -12,7 +12,13 @@ KERNELS = (
     *split_attention(
         "paged_decode_attention@1",
         "paged_attention",
-        direct=("bind_paged", "page_tokens % 64 == 0", *direct_rows("k_pool"), *direct_rows("v_pool")),
+        direct=(
+            ("direct-64",),
+            "bind_paged",
+            "page_tokens % 64 == 0 and page_tokens * block_table.shape[1] < 2**30",
+            *direct_rows("k_pool"),
+            *direct_rows("v_pool"),
+        ),
         when=(f"q.dtype in {HALVES}", f"k_pool.dtype in {HALVES}", "D <= 256", "Dv <= 256"),
         key=(
             "q.dtype",

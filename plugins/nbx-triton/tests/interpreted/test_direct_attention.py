@@ -15,8 +15,8 @@ import triton.language as tl
 
 from nbx_triton.kernels import direct_attention
 
-DECODE = "nbx-triton/decode_attention/direct"
-PAGED = "nbx-triton/paged_decode_attention/direct"
+DECODE = "nbx-triton/decode_attention/direct-"
+PAGED = "nbx-triton/paged_decode_attention/direct-64"
 
 
 def call(name: str) -> Callable[..., Any]:
@@ -92,11 +92,11 @@ def deal(rng: np.random.Generator, sequences: int, most: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "heads", "width", "page_tokens", "lengths"),
+    ("dtype", "heads", "page_tokens", "lengths"),
     [
-        ("float16", (4, 2), 64, 64, [0, 1, 260]),
-        ("bfloat16", (3, 3), 128, 64, [65, 64]),
-        ("float16", (20, 1), 128, 128, [257]),
+        ("float16", (4, 2), 64, [0, 1, 260]),
+        ("bfloat16", (3, 3), 64, [65, 64]),
+        ("float16", (20, 1), 128, [257]),
     ],
     ids=str,
 )
@@ -106,14 +106,21 @@ def test_attention_of_pages(
     rng: np.random.Generator,
     dtype: str,
     heads: tuple[int, int],
-    width: int,
     page_tokens: int,
     lengths: list[int],
 ) -> None:
     table = deal(rng, len(lengths), 5)
-    q = normal(dtype, len(lengths), heads[0], width)
-    pools = [normal(dtype, table.size, heads[1], page_tokens, width) for _ in range(2)]
+    q = normal(dtype, len(lengths), heads[0], 64)
+    pools = [normal(dtype, table.size, heads[1], page_tokens, 64) for _ in range(2)]
     check(PAGED, q, *pools, table, np.array(lengths, np.int32))
+
+
+@pytest.mark.parametrize(("dtype", "heads", "keys"), [("bfloat16", (3, 3), 65), ("float16", (20, 2), 257)], ids=str)
+def test_attention_of_rows_of_128(
+    check: Callable, normal: Callable, dtype: str, heads: tuple[int, int], keys: int
+) -> None:
+    k, v = (normal(dtype, 2, heads[1], keys, 128) for _ in range(2))
+    check(f"{DECODE}128", normal(dtype, 2, heads[0], 128), k, v, None)
 
 
 def test_missing_pages_lengths_out_of_range_and_what_lies_past_the_end(
@@ -129,4 +136,4 @@ def test_missing_pages_lengths_out_of_range_and_what_lies_past_the_end(
 def test_attention_of_a_prefix_of_a_buffer(check: Callable, normal: Callable) -> None:
     q = normal("float16", 2, 8, 64)
     k, v = (normal("float16", 2, 400, 2, 128)[:, :300, :, 64:].transpose(0, 2, 1, 3) for _ in range(2))
-    check(DECODE, q, k, v, None, scale=-0.3, q_dtype=None)
+    check(f"{DECODE}64", q, k, v, None, scale=-0.3, q_dtype=None)
