@@ -1,16 +1,16 @@
 """matmul and linear of a few rows of 16-bit floats by a large matrix, which is what takes the time: it is read once.
 
 A program has some columns of b and all rows of a, which is small and comes from the cache. The columns are the tall
-side of its products on the matrix unit, rows the short one, 16 at the least: one power of two or two of them, so that 80
-are 64 and 16 and not 128. Where the columns alone make too few
-programs to keep the memory busy, several share the depth: each writes its sums, float32, to the workspace, and a second
-launch adds these in order, adds the bias, and applies the activation.
+side of its products on the matrix unit, rows the short one, 16 at the least: a power of two or two of them, so that 80
+are 64 and 16, not 128. Where the columns alone make too few programs to keep the memory busy, several share the depth:
+each writes its sums, float32, to the workspace, and a second launch adds these in order, adds the bias, and applies the
+activation.
 
 Operands lie in whole 16-byte pieces, as `blocks` has it. Accumulation is float32 in a fixed order. Deterministic.
 
 On an H200 32 rows of float16 by a [8192, 2048] weight take 17.2 us cold, by a [2048, 8192] one 17.8 us; 80 rows by a
-[4096, 4096] one 19.5 us, where a copy of the bytes takes 14.0, 13.1 and 13.2 us. One after another in a graph, each by a
-weight of its own, the first two take 10.7 and 11.9 us.
+[4096, 4096] one 19.5 us, where a copy of the bytes takes 14.0, 13.1 and 13.2 us. One after another in a graph, each by
+a weight of its own, the first two take 10.7 and 11.9 us.
 """
 
 from __future__ import annotations
