@@ -31,7 +31,7 @@ from nbx_triton.kernels.strided import program
 from nbx_triton.launching import launch
 
 SETTINGS = Space(
-    parameters={"warps": (4, 8, 16), "across": (2, 4), "deep": (2, 4), "ahead": (1, 2, 4)},
+    parameters={"warps": (4, 8), "across": (2, 4), "deep": (2, 4), "ahead": (1, 2, 4)},
     exclude={"more than registers hold": "across * deep * (ahead + 1) > 48"},
 )
 """Columns of a thread, rows of words of a step, and steps whose words are under way."""
@@ -65,16 +65,17 @@ def load_words(
     Axes are threads, rows, and the ACROSS columns that a thread has.
     """
     thread = tl.arange(0, 32 * WARPS)[:, None, None]
-    row = (group + thread // 32) * 16 + part * DEEP + tl.arange(0, DEEP)[None, :, None]
+    row = column * 0 + thread // 32 * 16 + tl.arange(0, DEEP)[None, :, None]
+    first = group * 16 + part * DEEP
     own = column + thread % 32 * ACROSS + tl.arange(0, ACROSS)[None, None, :]
     if UNEVEN:
         # Past the last column its weights are read once more, and not written.
         own = tl.minimum(own, columns - 1)
     if MASKED:
         # Past the last row its words are read once more, for factors that are 0.
-        row = tl.minimum(row, rows - 1)
-    # No one reads them again: what the cache holds besides is left there.
-    return tl.load(w + row * w_strides[0] + own * w_strides[1], eviction_policy="evict_first")
+        row, first = tl.minimum(first + row, rows - 1), first * 0
+    # A turn adds to addresses what is the same for all. No one reads the words again: the cache keeps what else it has.
+    return tl.load(w + (row * w_strides[0] + own * w_strides[1]) + first * w_strides[0], eviction_policy="evict_first")
 
 
 @triton.jit
@@ -108,29 +109,31 @@ def load_pairs(
     """
     anywhere = (tl.arange(0, 4)[:, None, None, None] + tl.arange(0, 8)[None, :, None, None]) * 0
     warp, row = tl.arange(0, WARPS)[None, None, :, None], tl.arange(0, DEEP)[None, None, None, :]
-    row = (group + warp) * 16 + part * DEEP + row + anywhere
-    known = row < rows
+    row = warp * 16 + row + anywhere
+    first = group * 16 + part * DEEP
+    known = first + row < rows
     if PACKED:
-        four = tl.arange(0, 4)[None, None, None, None, :]
-        places = x.to(tl.pointer_type(tl.int32), bitcast=True) + (row[:, :, :, :, None] * 4 + four)
+        word = tl.arange(0, 4)[None, None, None, None, :]
+        places = x.to(tl.pointer_type(tl.int32), bitcast=True)
+        places = places + (row[:, :, :, :, None] * 4 + word) + (group * 64 + part * DEEP * 4)
         if MASKED:
             words = tl.load(places, mask=known[:, :, :, :, None], other=0)
         else:
             words = tl.load(places)
         near, far = tl.split(tl.reshape(words, (4, 8, WARPS, DEEP, 2, 2)))
-        first, fifth = tl.split(near)
-        third, seventh = tl.split(far)
+        zero, four = tl.split(near)
+        two, six = tl.split(far)
         pairs = (
-            (first & 0xFFFF) | (fifth << 16),
-            ((first >> 16) & 0xFFFF) | (fifth & -0x10000),
-            (third & 0xFFFF) | (seventh << 16),
-            ((third >> 16) & 0xFFFF) | (seventh & -0x10000),
+            (zero & 0xFFFF) | (four << 16),
+            ((zero >> 16) & 0xFFFF) | (four & -0x10000),
+            (two & 0xFFFF) | (six << 16),
+            ((two >> 16) & 0xFFFF) | (six & -0x10000),
         )
     else:
         pairs = ()
         for i in tl.static_range(4):
-            low = tl.load(x + (8 * row + i) * x_stride, mask=known, other=0).to(tl.int16, bitcast=True)
-            high = tl.load(x + (8 * row + i + 4) * x_stride, mask=known, other=0).to(tl.int16, bitcast=True)
+            low = tl.load(x + (8 * (first + row) + i) * x_stride, mask=known, other=0).to(tl.int16, bitcast=True)
+            high = tl.load(x + (8 * (first + row) + i + 4) * x_stride, mask=known, other=0).to(tl.int16, bitcast=True)
             pairs = pairs + ((low.to(tl.int32) & 0xFFFF) | (high.to(tl.int32) << 16),)  # noqa: RUF005
     return pairs
 
@@ -145,15 +148,22 @@ def right_operand(pairs, PLACE: tl.constexpr, WARPS: tl.constexpr, DEEP: tl.cons
 
 
 @triton.jit
-def sum_of_factors(x, group, rows, x_stride, MASKED: tl.constexpr, WARPS: tl.constexpr, ACROSS: tl.constexpr):
-    """Return the sum of the factors of each warp's group, for every row of the left operand."""
+def load_factors(x, group, rows, x_stride, MASKED: tl.constexpr, WARPS: tl.constexpr):
+    """Return all factors of each warp's group in the right operand's threads, in an order that a sum does not see."""
     thread, column = tl.arange(0, 4)[:, None, None, None], tl.arange(0, 8)[None, :, None, None]
     warp, near = tl.arange(0, WARPS)[None, None, :, None], tl.arange(0, 4)[None, None, None, :]
-    at = (group + warp) * 128 + (column * 4 + thread) * 4 + near
+    at = warp * 128 + (column * 4 + thread) * 4 + near
+    places = x + at * x_stride + group * 128 * x_stride
     if MASKED:
-        factors = tl.load(x + at * x_stride, mask=at < 8 * rows, other=0)
+        factors = tl.load(places, mask=group * 128 + at < 8 * rows, other=0)
     else:
-        factors = tl.load(x + at * x_stride)
+        factors = tl.load(places)
+    return factors
+
+
+@triton.jit
+def sum_of_factors(factors, WARPS: tl.constexpr, ACROSS: tl.constexpr):
+    """Return the sum of what `load_factors` loaded, for every row of the left operand."""
     factors = tl.reshape(tl.permute(factors, (2, 0, 3, 1)), (WARPS, 16, 8))
     ones = tl.full((WARPS, 8 * ACROSS, 16), 1.0, tl.float32).to(tl.float16)
     return tl.sum(tl.dot(ones, factors), axis=2)[:, :, None]
@@ -174,13 +184,13 @@ def load_facts(
 ):
     """Return scales or minima of each warp's group, loaded by the threads that have sums; past the last, its own."""
     thread, strip = tl.arange(0, 4)[:, None, None, None], tl.arange(0, 8)[None, :, None, None]
-    group += tl.arange(0, WARPS)[None, None, :, None]
     own = column + (strip * 4 + thread % 2 * 2) * ACROSS + tl.arange(0, 2 * ACROSS)[None, None, None, :]
+    row = column * 0 + tl.arange(0, WARPS)[None, None, :, None]
     if UNEVEN:
         own = tl.minimum(own, columns - 1)
     if MASKED:
-        group = tl.minimum(group, groups - 1)
-    return tl.load(facts + group * strides[0] + own * strides[1])
+        row, group = tl.minimum(group + row, groups - 1), group * 0
+    return tl.load(facts + (row * strides[0] + own * strides[1]) + group * strides[0])
 
 
 @triton.jit
@@ -233,7 +243,7 @@ def matrix(
         group = zero + turn
         steps = load_facts(scale, group, groups, column, columns, scale_strides, MASKED, UNEVEN, WARPS, ACROSS)
         leasts = load_facts(zero_min, group, groups, column, columns, min_strides, MASKED, UNEVEN, WARPS, ACROSS)
-        alone = sum_of_factors(x, group, rows, x_stride, MASKED, WARPS, ACROSS)
+        factors = load_factors(x, group, rows, x_stride, MASKED, WARPS)
         # Past the end those of the last turn are loaded once more.
         after = zero + tl.minimum(turn + WARPS, last)
         sums = tl.zeros((WARPS, 8 * ACROSS, 8), tl.float32)
@@ -251,6 +261,7 @@ def matrix(
             for i in tl.static_range(4):
                 nibbles = left_operand(words, i, WARPS, ACROSS, DEEP)
                 sums = tl.dot(nibbles, right_operand(pairs[i], i, WARPS, DEEP), sums)
+        alone = sum_of_factors(factors, WARPS, ACROSS)
         total += sums * beside_sums(steps, WARPS, ACROSS) + alone * once * beside_sums(leasts, WARPS, ACROSS)
     # Warps first: a sum over warps and threads at once leaves out some of the threads in Triton 3.6.
     result = tl.sum(total * tl.where(low, 1.0, 0.0625), axis=0)

@@ -52,7 +52,7 @@ def test_gemv(
     check(f"nbx-triton/dequant_gemv_int4/{variant}", normal(dtype, k), *packed(rng, k, n))
 
 
-@pytest.mark.parametrize(("k", "n"), [(136, 127), (392, 65), (256, 64)], ids=str)
+@pytest.mark.parametrize(("k", "n"), [(136, 127), (392, 65), (2048, 128)], ids=str)
 def test_gemv_on_the_matrix_unit(check: Callable, normal: Callable, rng: np.random.Generator, k: int, n: int) -> None:
     words, scale, zero_min = packed(rng, k, n)
     check("nbx-triton/dequant_gemv_int4/matrix", normal("float16", k), words, scale, zero_min)
