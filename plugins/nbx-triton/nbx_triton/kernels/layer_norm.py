@@ -103,14 +103,22 @@ def take(state, a, inside):
 
 
 @triton.jit
+def add_pairs(a, b, c, d):
+    """Return a + c and b + d."""
+    return a + c, b + d
+
+
+@triton.jit
 def settle(state, share, eps):
     """Return rows' means, scales, and what rounding took from the means, scaled."""
     count, mean, m2 = state
     centre = (tl.sum(count * mean, axis=1) * share)[:, None]
-    lost = (tl.sum(count * (mean - centre), axis=1) * share)[:, None]
-    off = mean - centre - lost
-    scale = reciprocal_root(tl.sum(m2 + count * (off * off), axis=1) * share + eps)[:, None, None]
-    return centre[:, :, None], scale, lost[:, :, None] * scale
+    off = mean - centre
+    # Both in one tree: all warps wait for one another once less.
+    left, squares = tl.reduce((count * off, m2 + count * (off * off)), 1, add_pairs)
+    lost = left * share
+    scale = reciprocal_root(squares * share - lost * lost + eps)[:, None, None]
+    return centre[:, :, None], scale, lost[:, None, None] * scale
 
 
 @triton.jit
