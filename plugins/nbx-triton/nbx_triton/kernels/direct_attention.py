@@ -1,11 +1,12 @@
 """Attention of one query a sequence by splits of the keys, which are taken from memory as the matrix unit wants them.
 
-The splits are those of `split_attention`, and joined as there. Keys and values pass through no shared memory: what a
-thread loads, 16 bytes at a time, are its own operands. A product does not mind the order of what it sums, nor that of
-rows: elements of a key are multiplied in the order in which threads have them, and those of a value are rows of the
-sums in an order that is undone at the end. Warps do not wait for each other either: each has 16 keys of a step, and a
-maximum and sums of its own, which are merged after the last step. When keys or values have been multiplied, those of
-the next step are under way to the same registers.
+Splits are joined as those of `split_attention`; their programs take steps of 64 keys in turn, as many as there are
+splits side by side. How many depends on the number of keys alone. Keys and values pass no shared memory: what a thread
+loads, 16 bytes at a time, are its own operands. A product does not mind the order of what it sums, nor that of rows:
+elements of a key are multiplied in the order in which threads have them, and those of a value are rows of the sums in
+an order that is undone at the end. Warps do not wait for each other either: each has 16 keys of a step, and a maximum
+and sums of its own, which are merged after the last step. When keys or values have been multiplied, those of the next
+step are under way to the same registers.
 
 On an H200 one query of float16 32 / 8 heads takes 9.1 us with 2048 keys of 64 (`quarters`: 10.3), 9.2 us where they are
 in pages of 64 (11.3), 45 us with 32768 keys of 128 (50) and with 8192 as long as there (18), cold, medians.
