@@ -263,12 +263,14 @@ def matrix(
                 sums = tl.dot(nibbles, right_operand(pairs[i], i, WARPS, DEEP), sums)
         alone = sum_of_factors(factors, WARPS, ACROSS)
         total += sums * beside_sums(steps, WARPS, ACROSS) + alone * once * beside_sums(leasts, WARPS, ACROSS)
-    # Warps first: a sum over warps and threads at once leaves out some of the threads in Triton 3.6.
-    result = tl.sum(total * tl.where(low, 1.0, 0.0625), axis=0)
+    # Triton 3.6 leaves out threads where it reduces what was permuted over several of them: warps are added and results
+    # looked at before that.
+    result = tl.sum(total * tl.where(low, 1.0, 0.0625), axis=0) * 2.0**24
+    unsure = tl.max(tl.max(tl.where(tl.abs(result) < float("inf"), 0, 1), axis=1), axis=0) > 0
     result = tl.permute(tl.reshape(result, (ACROSS // 2, 2, 8, 2, 4)), (2, 4, 0, 1, 3))
-    result = tl.sum(tl.reshape(result, (WIDTH, 2)), axis=1) * 2.0**24
+    result = tl.sum(tl.reshape(result, (WIDTH, 2)), axis=1)
     own = column + tl.arange(0, WIDTH)
-    if tl.max(tl.where(tl.abs(result) < float("inf"), 0, 1), axis=0) > 0:
+    if unsure:
         known = tl.minimum(own, columns - 1)
         result = exactly(
             x, w, scale, zero_min, rows, known, zero, x_stride, w_strides, scale_strides, min_strides, 16, 8
