@@ -5,8 +5,8 @@ of x alone, and applies scale and minimum to the sums. For float16 nibbles stay 
 those of a very small float32 (`small_nibble`), and the power of two that is missing is in x, whose range leaves room
 for it. Where x, scale or minimum is not finite, or a sum too large, weights are made after all, one by one.
 
-Deterministic. An H200 reads the words of 8192 x 28672 in 29 us, which is as long as four operations a weight take:
-`split` in strips, with two and a half, takes 46 us.
+Deterministic. An H200 reads the words of 8192 x 28672 in 35 us with nothing in its cache, which is as long as five
+operations a weight take: `split` in strips, with two and a half, takes 43 us.
 """
 
 from __future__ import annotations

