@@ -63,3 +63,30 @@ def test_a_row_of_results_reads_16_bytes_at_a_time(bind: Callable[..., Any], tmp
 def test_a_few_rows_take_these(registry: nbx.Registry, op: str, tensors: list[str | None], variant: str) -> None:
     decision = registry.decide(op, *tensors, device="nvidia/h200-sxm", require="any")
     assert decision.chosen == f"nbx-triton/{op}/{variant}"
+
+
+INT4 = ["float16[8192]", "int32[1024, 28672]", "float16[64, 28672]", "float16[64, 28672]"]
+INT4_UNEVEN = ["float16[8200]", "int32[1025, 28671]", "float16[65, 28671]", "float16[65, 28671]"]
+
+
+@pytest.mark.parametrize("device", ["nvidia/a100-sxm4-80gb", "nvidia/h200-sxm", "nvidia/rtx-5090"])
+@pytest.mark.parametrize("tensors", [INT4, INT4_UNEVEN], ids=["even", "uneven"])
+def test_int4_on_the_matrix_unit_stays_in_registers(
+    registry: nbx.Registry, bind: Callable[..., Any], tensors: list[str], device: str
+) -> None:
+    (launch,) = bind("nbx-triton/dequant_gemv_int4/matrix", tensors, device).launches
+    made = launch.function
+    assert made.registers * made.threads <= registry.devices[device].fact("registers.per_block")
+    assert made.spills == 0
+
+
+def test_int4_words_stay_with_the_threads_that_loaded_them(
+    bind: Callable[..., Any], sass: Callable[[bytes], str]
+) -> None:
+    (launch,) = bind("nbx-triton/dequant_gemv_int4/matrix", INT4, "nvidia/h200-sxm").launches
+    lines = sass(launch.function.image).splitlines()
+    products = [number for number, line in enumerate(lines) if "HMMA" in line]
+    assert products
+    loop = "\n".join(lines[products[0] : products[-1]])
+    assert loop.count("LDG.E.EF.128") == 16
+    assert not any(word in loop for word in ("LDS", "STS", "BAR"))
