@@ -12,6 +12,7 @@ from nbx_registry.infer import reduced_axes
 from nbx_registry.launch import BindContext, Launch, Scalar
 from nbx_registry.rounding import integer_range
 from nbx_registry.space import Space
+from nbx_registry.spec import TensorSpec
 from nbx_triton.compiler import THREADS_PER_WARP, Options
 from nbx_triton.kernels.pieces import warps_of_a_program
 from nbx_triton.kernels.reduction import TURNS, gather, reduce
@@ -95,6 +96,16 @@ def _plan(ctx: BindContext, vectors: int, warps: int, run: int, along: bool) -> 
     return Plan(row_shape, row_strides, out_strides, shape, strides, rows, length, block_rows, block_columns, tiles)
 
 
+def _in_vectors(x: TensorSpec, plan: Plan) -> bool:
+    """Whether neighbours in memory are loaded together, 16 bytes at a time."""
+    strides, inner = (*plan.row_strides, *plan.strides), (*plan.row_shape[1:], *plan.shape[1:])
+    return (
+        1 in strides
+        and all(stride == 1 or stride % 16 == 0 for stride in strides)
+        and all(extent % 16 == 0 for extent in (x.align, *inner))
+    )
+
+
 def _state(op: str, dtype: DType) -> int:
     """Return the bytes of a running result."""
     if op == "argmax":
@@ -146,6 +157,9 @@ def _bind(
         return ()
     op = ctx.signature.op.name
     plan = _plan(ctx, vectors, warps, run, along)
+    if ahead and not _in_vectors(x, plan):
+        # What is loaded one by one takes a register each.
+        return _bind(ctx, 4, warps, most, run, along=along)
     options = Options(num_warps=warps, num_stages=1, enable_fp_fusion=False)
     step = plan.block_columns * plan.tiles
     splits = max(1, min(most or 1, triton.cdiv(plan.length, step)))

@@ -62,6 +62,8 @@ def test_columns_longer_than_a_tile(check: Callable, rng: np.random.Generator, o
     if op == "prod":
         x = (rng.choice([-1, 1], x.shape) * (1 if dtype == "int32" else 1.0009765625)).astype(dtype)
     check(f"nbx-triton/{op}/columns", x, axis=0)
+    # In vectors.
+    check(f"nbx-triton/{op}/columns", np.ascontiguousarray(x[:, :48]), axis=0)
 
 
 @pytest.mark.parametrize("shape", [(1, 1 << 19), (1 << 16, 8)], ids=str)
