@@ -19,6 +19,8 @@ import nbx_registry as nbx
         ("pow/strided", ["float64[63, 129]", "float64[129]"], {}),
         ("prod/rows", ["int8[63, 8192]"], {"axis": 1}),
         ("max/columns", ["float64[8192, 63]"], {"axis": 0}),
+        ("max/columns", ["bool[3301, 65]"], {"axis": 0}),
+        ("sum/columns", ["float16[16384, 8192]"], {"axis": 0}),
         ("argmax/split-rows", ["bfloat16[3, 131071]"], {"axis": 1}),
     ],
     ids=str,

@@ -54,7 +54,7 @@ def test_more_than_2_to_the_31_elements_build(bind: Callable[..., Any], kernel: 
     assert [launch.function.spills for launch in bound.launches] == [0]
 
 
-@pytest.mark.parametrize("device", ["nvidia/h200-sxm", "amd/mi300x"])
+@pytest.mark.parametrize("device", ["nvidia/v100-sxm2-16gb", "nvidia/h200-sxm", "amd/mi300x"])
 @pytest.mark.parametrize(
     ("kernel", "tensors", "attributes"),
     [
