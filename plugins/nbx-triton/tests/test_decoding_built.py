@@ -51,7 +51,7 @@ WIDE_CASES = {
     ],
     "dequant_gemv_int4/ordered": packed("float16[1024]", 1024, 16777259),
     "dequant_gemv_int4/strips": packed("bfloat16[1024]", 1024, 16777259),
-    "dequant_gemv_int4/matrix": packed("float16[1024]", 1024, 16777259),
+    "dequant_gemv_int4/matrix": packed("float16[8192]", 8192, 2097153),
     "dequant_matmul_int4/groups": packed("float16[32769, 136]", 136, 65537),
 }
 

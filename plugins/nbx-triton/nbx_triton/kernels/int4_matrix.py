@@ -68,12 +68,15 @@ def load_words(
     row = column * 0 + thread // 32 * 16 + tl.arange(0, DEEP)[None, :, None]
     first = group * 16 + part * DEEP
     own = column + thread % 32 * ACROSS + tl.arange(0, ACROSS)[None, None, :]
+    if MASKED or UNEVEN:
+        # Registers do not hold as many addresses as there are then.
+        row, first = first + row, first * 0
     if UNEVEN:
         # Past the last column its weights are read once more, and not written.
         own = tl.minimum(own, columns - 1)
     if MASKED:
         # Past the last row its words are read once more, for factors that are 0.
-        row, first = tl.minimum(first + row, rows - 1), first * 0
+        row = tl.minimum(row, rows - 1)
     # A turn adds to addresses what is the same for all. No one reads the words again: the cache keeps what else it has.
     return tl.load(w + (row * w_strides[0] + own * w_strides[1]) + first * w_strides[0], eviction_policy="evict_first")
 
@@ -91,51 +94,32 @@ def left_operand(words, PLACE: tl.constexpr, WARPS: tl.constexpr, ACROSS: tl.con
 
 
 @triton.jit
-def load_pairs(
-    x,
-    group,
-    part,
-    rows,
-    x_stride,
-    PACKED: tl.constexpr,
-    MASKED: tl.constexpr,
-    WARPS: tl.constexpr,
-    DEEP: tl.constexpr,
-):
+def load_pairs(x, group, part, rows, MASKED: tl.constexpr, WARPS: tl.constexpr, DEEP: tl.constexpr):
     """Return factors of rows of words, those of nibbles i and i + 4 in one word of 32 bits: a tuple of four tensors.
 
     Axes are the four threads of a row, the eight columns of the right operand, warps, and DEEP rows of words; along the
-    first two there is one and the same. PACKED: x lies side by side, and is loaded so.
+    first two there is one and the same.
     """
     anywhere = (tl.arange(0, 4)[:, None, None, None] + tl.arange(0, 8)[None, :, None, None]) * 0
     warp, row = tl.arange(0, WARPS)[None, None, :, None], tl.arange(0, DEEP)[None, None, None, :]
     row = warp * 16 + row + anywhere
     first = group * 16 + part * DEEP
-    known = first + row < rows
-    if PACKED:
-        word = tl.arange(0, 4)[None, None, None, None, :]
-        places = x.to(tl.pointer_type(tl.int32), bitcast=True)
-        places = places + (row[:, :, :, :, None] * 4 + word) + (group * 64 + part * DEEP * 4)
-        if MASKED:
-            words = tl.load(places, mask=known[:, :, :, :, None], other=0)
-        else:
-            words = tl.load(places)
-        near, far = tl.split(tl.reshape(words, (4, 8, WARPS, DEEP, 2, 2)))
-        zero, four = tl.split(near)
-        two, six = tl.split(far)
-        pairs = (
-            (zero & 0xFFFF) | (four << 16),
-            ((zero >> 16) & 0xFFFF) | (four & -0x10000),
-            (two & 0xFFFF) | (six << 16),
-            ((two >> 16) & 0xFFFF) | (six & -0x10000),
-        )
+    word = tl.arange(0, 4)[None, None, None, None, :]
+    places = x.to(tl.pointer_type(tl.int32), bitcast=True)
+    places = places + (row[:, :, :, :, None] * 4 + word) + (group * 64 + part * DEEP * 4)
+    if MASKED:
+        words = tl.load(places, mask=(first + row < rows)[:, :, :, :, None], other=0)
     else:
-        pairs = ()
-        for i in tl.static_range(4):
-            low = tl.load(x + (8 * (first + row) + i) * x_stride, mask=known, other=0).to(tl.int16, bitcast=True)
-            high = tl.load(x + (8 * (first + row) + i + 4) * x_stride, mask=known, other=0).to(tl.int16, bitcast=True)
-            pairs = pairs + ((low.to(tl.int32) & 0xFFFF) | (high.to(tl.int32) << 16),)  # noqa: RUF005
-    return pairs
+        words = tl.load(places)
+    near, far = tl.split(tl.reshape(words, (4, 8, WARPS, DEEP, 2, 2)))
+    zero, four = tl.split(near)
+    two, six = tl.split(far)
+    return (
+        (zero & 0xFFFF) | (four << 16),
+        ((zero >> 16) & 0xFFFF) | (four & -0x10000),
+        (two & 0xFFFF) | (six << 16),
+        ((two >> 16) & 0xFFFF) | (six & -0x10000),
+    )
 
 
 @triton.jit
@@ -148,12 +132,12 @@ def right_operand(pairs, PLACE: tl.constexpr, WARPS: tl.constexpr, DEEP: tl.cons
 
 
 @triton.jit
-def load_factors(x, group, rows, x_stride, MASKED: tl.constexpr, WARPS: tl.constexpr):
+def load_factors(x, group, rows, MASKED: tl.constexpr, WARPS: tl.constexpr):
     """Return all factors of each warp's group in the right operand's threads, in an order that a sum does not see."""
     thread, column = tl.arange(0, 4)[:, None, None, None], tl.arange(0, 8)[None, :, None, None]
     warp, near = tl.arange(0, WARPS)[None, None, :, None], tl.arange(0, 4)[None, None, None, :]
     at = warp * 128 + (column * 4 + thread) * 4 + near
-    places = x + at * x_stride + group * 128 * x_stride
+    places = x + at + group * 128
     if MASKED:
         factors = tl.load(places, mask=group * 128 + at < 8 * rows, other=0)
     else:
@@ -214,7 +198,6 @@ def matrix(
     scale_strides,
     min_strides,
     out_stride,
-    PACKED: tl.constexpr,
     MASKED: tl.constexpr,
     UNEVEN: tl.constexpr,
     WIDE: tl.constexpr,
@@ -243,7 +226,7 @@ def matrix(
         group = zero + turn
         steps = load_facts(scale, group, groups, column, columns, scale_strides, MASKED, UNEVEN, WARPS, ACROSS)
         leasts = load_facts(zero_min, group, groups, column, columns, min_strides, MASKED, UNEVEN, WARPS, ACROSS)
-        factors = load_factors(x, group, rows, x_stride, MASKED, WARPS)
+        factors = load_factors(x, group, rows, MASKED, WARPS)
         # Past the end those of the last turn are loaded once more.
         after = zero + tl.minimum(turn + WARPS, last)
         sums = tl.zeros((WARPS, 8 * ACROSS, 8), tl.float32)
@@ -257,7 +240,7 @@ def matrix(
             for d in tl.static_range(1, AHEAD):
                 rest = rest + (queue[d],)  # noqa: RUF005
             queue = rest + (more,)  # noqa: RUF005
-            pairs = load_pairs(x, group, p, rows, x_stride, PACKED, MASKED, WARPS, DEEP)
+            pairs = load_pairs(x, group, p, rows, MASKED, WARPS, DEEP)
             for i in tl.static_range(4):
                 nibbles = left_operand(words, i, WARPS, ACROSS, DEEP)
                 sums = tl.dot(nibbles, right_operand(pairs[i], i, WARPS, DEEP), sums)
@@ -299,7 +282,6 @@ def bind(ctx: BindContext) -> Sequence[Launch]:
             "out_stride": out.strides[0],
         },
         constants={
-            "PACKED": x.strides[0] == 1 and x.align % 4 == 0,
             "MASKED": w.shape[0] % (WORDS * warps) != 0,
             "UNEVEN": out.size % block_n != 0,
             "WIDE": wide_gemv(ctx),

@@ -71,6 +71,8 @@ KERNELS = (
         "int4_matrix:bind",
         when=(
             "x.dtype == float16",
+            "x.contiguous",
+            "x.align >= 4",
             "K >= 8192 and N >= 24576 or K >= 128 and N <= 128",
             "device.matrix_unit.m16n8k16",
         ),
