@@ -130,6 +130,14 @@ def table(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
+def _keep(figures: Path | None, page: Path | None, rows: list[Row], failed: Mapping[str, str]) -> None:
+    """Write what there is so far: a run that is cut off leaves its rows."""
+    if figures:
+        figures.write_text(json.dumps({"rows": [asdict(row) for row in rows], "failed": failed}, indent=1), "utf-8")
+    if page:
+        page.write_text(table(rows) + "\n", "utf-8")
+
+
 def main() -> int:
     """Time what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -152,6 +160,7 @@ def main() -> int:
         except (nbx.NbxError, Wrong, torch.cuda.OutOfMemoryError) as error:
             failed[label] = f"{type(error).__name__}: {error}"
             print(f"{label}: {failed[label]}", file=sys.stderr, flush=True)
+            _keep(options.json, options.markdown, rows, failed)
             continue
         row = rows[-1]
         others = ", ".join(f"{name} {seconds * 1e6:.1f}" for name, seconds in row.peers.items())
@@ -161,12 +170,7 @@ def main() -> int:
             flush=True,
         )
         torch.cuda.empty_cache()
-    if options.json:
-        options.json.write_text(
-            json.dumps({"rows": [asdict(row) for row in rows], "failed": failed}, indent=1), "utf-8"
-        )
-    if options.markdown:
-        options.markdown.write_text(table(rows) + "\n", "utf-8")
+        _keep(options.json, options.markdown, rows, failed)
     return int(bool(failed) or (options.check and any(row.missed for row in rows)))
 
 
