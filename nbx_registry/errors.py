@@ -141,11 +141,12 @@ class CaptureError(NbxError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return ``; did you mean 'x'?`` for the closest known name, or an empty string."""
+    """Return ``; did you mean 'x'?`` for the closest known name, or an empty string: one that goes on is closest."""
     import difflib  # a name that is known needs none
 
     by_folded = {candidate.casefold(): candidate for candidate in known}
-    close = difflib.get_close_matches(name.casefold(), list(by_folded), n=1, cutoff=0.6)
+    longer = sorted((one for one in by_folded if len(name) > 2 and one.startswith(name.casefold())), key=len)
+    close = longer[:1] or difflib.get_close_matches(name.casefold(), list(by_folded), n=1, cutoff=0.6)
     return f"; did you mean {by_folded[close[0]]!r}?" if close else ""
 
 

@@ -27,11 +27,13 @@ class Price:
     cost
         Nominal and least cost, from the contract.
     device
-        Whose facts give the floor; None if no device was named.
+        Whose facts give the floor; None if none was named, or the one that was is not here.
     decision
         Which kernel would run there; None without a device.
     declared_workspace
         Names and specs of the chosen kernel's workspace.
+    absent
+        Why the device that was named has no facts; empty where it has, and where none was named.
     """
 
     signature: Signature
@@ -39,6 +41,7 @@ class Price:
     device: Device | None = None
     decision: Decision | None = None
     declared_workspace: tuple[tuple[str, TensorSpec], ...] = ()
+    absent: str = ""
 
     @property
     def flops(self) -> int:
@@ -87,7 +90,7 @@ class Price:
     def floor(self) -> tuple[float, str]:
         """Return the floor in seconds and what bounds it, ``memory`` or the unit that does the work."""
         if self.device is None:
-            raise MissingFact("a floor needs a device: name one with device=")
+            raise MissingFact(f"a floor needs a device: {self.absent or 'name one with device='}")
         return floor(self.cost, self.device)
 
 

@@ -311,7 +311,8 @@ class Registry:
         decision = self._selector.decide(signature, target, self.require(require), kernel)
         choice = self._selector.choose(signature, target, self.require(require), kernel)
         workspace = () if choice is None else tuple((s.name, s.spec) for s in workspace_of(choice, signature))
-        return Price(signature, cost, target.device, decision, workspace)
+        absent = f"{target.name}: {target.why}; would do if {target.way}" if target.device is None else ""
+        return Price(signature, cost, target.device, decision, workspace, absent)
 
     def diagnostics(self, plugin: str | None = None) -> list[Finding]:
         """Return what is wrong whatever the request, with ways out: kernels, references, folders, settings, advisories.

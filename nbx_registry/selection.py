@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from nbx_registry import digest
+from nbx_registry import digest, expr
 from nbx_registry.catalog import Catalog
 from nbx_registry.choice import (
     LEVELS,
@@ -33,7 +33,7 @@ from nbx_registry.choice import (
 from nbx_registry.conditions import Conditions, compile_conditions
 from nbx_registry.decision import NO_EVIDENCE, Candidate, Decision, Evidence, Fault, Refusal
 from nbx_registry.device import Device
-from nbx_registry.errors import NbxError, PluginFault, SignatureError
+from nbx_registry.errors import ExpressionError, NbxError, PluginFault, SignatureError
 from nbx_registry.evidence import gate, weakest
 from nbx_registry.kernel import Kernel
 from nbx_registry.op import Op
@@ -303,7 +303,8 @@ class Selector:
                 if entry.late.code == "TOOLKIT_MISSING":
                     shut = gate(entry.evidence, require, kernel=entry.kernel.id, device=target.name)
                     ways += [shut.would_run_if] if shut is not None else []
-        return ", and ".join(dict.fromkeys(filter(None, ways)))
+        every = list(dict.fromkeys(filter(None, ways)))
+        return every[0] if len(every) == 1 else ", and ".join(map(_enclosed, every))
 
     # What a kind of signature settles.
 
@@ -456,3 +457,12 @@ class Selector:
         if waiting:
             found.append(f"plugins not active: {', '.join(waiting)} (see nbx doctor)")
         return tuple(found)
+
+
+def _enclosed(way: str) -> str:
+    """Return a way out that can stand beside others: a condition with ``or`` in parentheses, words as they are."""
+    try:
+        alternatives = expr.parse(way).node.kind == "or"
+    except ExpressionError:
+        return way
+    return f"({way})" if alternatives else way

@@ -109,7 +109,7 @@ def price(
     for output in priced.outputs:
         lines(f"output     {output}")
     if priced.device is None:
-        lines("floor      name a device with --device")
+        lines(f"floor      {f'none, {priced.absent}' if priced.absent else 'name a device with --device'}")
         return
     chosen = priced.decision.chosen if priced.decision is not None else None
     lines(f"kernel     {chosen or 'none would run; nbx explain says why'}")

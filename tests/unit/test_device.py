@@ -12,7 +12,7 @@ import pytest
 from nbx_registry import dtypes, yamlfile
 from nbx_registry.devicematch import overlap
 from nbx_registry.devicetable import DeviceTable
-from nbx_registry.errors import DuplicateError, FileError, MissingFact, UnknownName
+from nbx_registry.errors import DuplicateError, FileError, MissingFact, UnknownName, nearest
 from nbx_registry.runtime import LiveDevice
 from nbx_registry.suggestions import Suggestion, hints
 
@@ -199,6 +199,12 @@ def test_an_unknown_device_gives_the_nearest(files):
         table["v/on"]
     assert table.get("v/on") is None
     assert table.get("v/one") is table["v/one"]
+
+
+def test_a_name_that_goes_on_as_an_unknown_one_begins_is_the_nearest():
+    assert nearest("nvidia/h200", ("nvidia/b200", "nvidia/h200-sxm", "nvidia/h200-nvl-x")) == (
+        "; did you mean 'nvidia/h200-sxm'?"
+    )
 
 
 def test_two_files_for_one_device_are_refused_naming_both(files, tmp_path):

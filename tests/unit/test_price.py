@@ -52,6 +52,13 @@ def test_a_missing_fact_is_named_when_it_is_asked_for(reg: nbx.Registry) -> None
         _ = price.floor_s
 
 
+def test_a_device_that_is_not_here_is_named_when_a_floor_is_asked_for(reg: nbx.Registry) -> None:
+    price = reg.price("add", "float32[63]", "float32[63]", device="nowhere:0")
+    assert price.flops == 63
+    with pytest.raises(nbx.MissingFact, match="a floor needs a device: nowhere:0: unknown runtime 'nowhere'"):
+        _ = price.floor_s
+
+
 def test_a_refused_request_is_priced_all_the_same(reg: nbx.Registry) -> None:
     price = nbx.load(block=list(reg.kernels)).price("add", "float32[63]", "float32[63]", device=H200)
     assert price.floor_s > 0

@@ -316,7 +316,7 @@ def test_every_clause_that_fails_is_told_in_what_would_have_to_be_otherwise() ->
     reg = nbx.load(plugins=[plugin("lacking", backends=[backend], kernels=[lacking])])
     candidate = reg.decide("add", *SPECS, require="checked").candidate("lacking/add/x")
     assert candidate.code == "DTYPE"
-    clauses = "x1.dtype == float16, and x1.rank == 3 or x1.size < 9, and out.size <= 1000, and pip install"
+    clauses = "x1.dtype == float16, and (x1.rank == 3 or x1.size < 9), and out.size <= 1000, and pip install"
     assert candidate.would_run_if.startswith(clauses)
     assert candidate.would_run_if.endswith("--kernel lacking/add/x passes, or require='any'")
 
