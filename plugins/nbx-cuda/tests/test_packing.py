@@ -136,6 +136,16 @@ def test_a_number_beyond_a_floating_type_is_infinity(value, ctype):
     assert driver.seen[0][2] == [expected]
 
 
+@pytest.mark.parametrize("ctype", ["float16", "bfloat16", "float32", "float64"])
+def test_a_zero_keeps_its_sign(ctype):
+    kind = np.dtype(dtypes.get(ctype).numpy)
+    driver = Driver(8, kind.itemsize)
+    # Behind another argument's offset nothing is packed as it comes.
+    launch = Launch(function=function(8, kind.itemsize), args=("x", ScalarOf("a", ctype)), offsets=(("x", 8),))
+    program([launch], [X, slot("a", weak=True)], driver).run((0x1000, -0.0))
+    assert driver.seen[0][2][1] == np.asarray(-0.0, kind).tobytes()
+
+
 def test_offsets_move_one_argument_of_one_launch():
     driver = Driver(8, 8)
     first = Launch(function=function(8, 8), args=("x", "out"), offsets=(("x", 24),))

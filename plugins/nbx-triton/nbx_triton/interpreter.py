@@ -194,8 +194,16 @@ class InterpretedProgram:
     def execute(self, operands: Sequence[Any]) -> None:
         """Execute every launch."""
         for launch, sources in self._steps:
-            values = [value if slot is None else operands[slot] + value for slot, value in sources]
+            values = [_value(operands, slot, value) for slot, value in sources]
             launch.function.run(launch.grid, values)
+
+
+def _value(operands: Sequence[Any], slot: int | None, value: Any) -> Any:
+    """Return a number of the launch's own, or an operand, an address ``value`` bytes on."""
+    if slot is None:
+        return value
+    # A sum of -0.0 and 0 has lost the sign.
+    return operands[slot] + value if value else operands[slot]
 
 
 class InterpreterRuntime:

@@ -289,7 +289,8 @@ def _value(operand: Any, cell: Dynamic) -> Any:
         return _bits(operand, cell.ctype)
     if cell.ctype in _LARGEST and abs(operand) >= _LARGEST[cell.ctype]:
         return math.copysign(math.inf, operand)
-    return operand + cell.offset
+    # A sum of -0.0 and 0 has lost the sign.
+    return operand + cell.offset if cell.offset else operand
 
 
 def _launch_of(layout: Layout, calls: tuple[tuple[Any, ...], ...], arguments: tuple[Any, ...]) -> Launch:

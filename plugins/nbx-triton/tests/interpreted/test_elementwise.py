@@ -41,6 +41,14 @@ def test_a_scalar_takes_the_arrays_dtype_first(check: Callable, normal: Callable
     check("nbx-triton/divide/dense", 3, normal(dtype, 5, 13))
 
 
+@pytest.mark.parametrize("op", ["multiply", "pow", "maximum"])
+def test_a_scalar_of_zero_keeps_its_sign(run: Callable, op: str) -> None:
+    (found,) = run(f"nbx-triton/{op}/dense", -0.0, np.array([1.0, 3.0], np.float32))
+    (zero,) = run(f"nbx-triton/{op}/dense", 0.0, np.array([1.0, 3.0], np.float32))
+    assert np.signbit(found).all() == (op != "maximum")
+    assert not np.signbit(zero).any()
+
+
 def test_a_scalar_beside_integers_is_exact(check: Callable) -> None:
     check("nbx-triton/multiply/dense", np.array([2**62 - 1, -5], np.int64), 2**61 + 1)
 
