@@ -48,6 +48,8 @@ def test_the_host_satisfies_every_profile(name: str, registry: nbx.Registry) -> 
     [
         ("nbx-host/", "host/cpu", "here"),
         ("nbx-triton/", "nvidia/h200-sxm", "here"),
+        ("nbx-triton/", "nvidia/v100-sxm2-16gb", "built"),
+        ("nbx-triton/", "nvidia/b200", "built"),
         ("nbx-sdm/wy_solve/blocks", "nvidia/h200-sxm", "here"),
         ("nbx-sdm/wy_solve/blocks", "nvidia/b200", "elsewhere"),
     ],
