@@ -20,11 +20,18 @@ from nbx_registry.signature import Operand, Signature, results_of
 from nbx_registry.spec import TensorSpec
 from nbx_registry.tuning.values import NUMBER, Array, draw
 
-MOST_FLOPS: Final = 4 * 10**10
-"""Operations of the op above which the oracle is asked for parts."""
+MOST_FLOPS: Final = {"matrix": 4 * 10**10, "vector": 2**26}
+"""Operations of the op, by the unit of a device that does them, above which the oracle is asked for parts.
+
+NumPy multiplies matrices by a library, and does the rest in passes over memory.
+"""
 
 MOST_ELEMENTS: Final = 2**25
 """Elements of all operands above which it is."""
+
+
+Cut = Mapping[int, int]
+"""Parameters by place, and the axis of each that is cut to the same indices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,18 +133,18 @@ class Problem:
             yield _Truth(first, stop, reference, kept)
 
     @cached_property
-    def _cut(self) -> tuple[int, ...]:
-        """Which parameters are cut along their first axis; none where the op cannot be cut."""
-        return next(
-            (places for places in _cuts(self.signature) if _independent(self.signature, self.inputs(0), places)), ()
-        )
+    def _cut(self) -> Cut:
+        """Which parameters are cut, and along which axis; none where the op cannot be cut."""
+        whole: Cut = {}
+        return next((one for one in _cuts(self.signature) if _independent(self.signature, self.inputs(0), one)), whole)
 
     @cached_property
     def _parts(self) -> list[tuple[int | None, int]]:
         """The parts that the oracle is asked for: first index and the one past the last; None for the whole."""
         signature = self.signature
         elements = sum(spec.size for _, spec in signature.slots())
-        size = max(signature.op.cost(signature).flops / MOST_FLOPS, elements / MOST_ELEMENTS)
+        cost = signature.op.cost(signature)
+        size = max(cost.flops / MOST_FLOPS[cost.unit], elements / MOST_ELEMENTS)
         if size <= 1 or not self._cut:
             return [(None, 0)]
         extent = signature.outputs[0].shape[0]
@@ -149,24 +156,22 @@ class Problem:
         return [(start, start + rows) for start in starts]
 
 
-def cut(
-    signature: Signature, arrays: Sequence[Any], places: Sequence[int], first: int, stop: int
-) -> tuple[Signature, list[Any]]:
-    """Return signature and values with the named parameters cut to some indices of their first axis.
+def cut(signature: Signature, arrays: Sequence[Any], axes: Cut, first: int, stop: int) -> tuple[Signature, list[Any]]:
+    """Return signature and values with parameters cut to some indices of an axis each.
 
     Raises `NbxError` where the op takes no such operands.
     """
     specs: list[Operand] = list(signature.tensors)
     values = list(arrays)
-    for place in places:
+    for place, axis in axes.items():
         spec = cast("TensorSpec", specs[place])
-        specs[place] = TensorSpec(spec.dtype, (stop - first, *spec.shape[1:]))
-        values[place] = values[place][first:stop]
+        specs[place] = TensorSpec(spec.dtype, (*spec.shape[:axis], stop - first, *spec.shape[axis + 1 :]))
+        values[place] = values[place][(slice(None),) * axis + (slice(first, stop),)]
     return signature.op.signature(specs, signature.attributes), values
 
 
-def _cuts(signature: Signature) -> Iterator[tuple[int, ...]]:
-    """Yield sets of parameters that may share the outputs' first axis."""
+def _cuts(signature: Signature) -> Iterator[Cut]:
+    """Yield sets of parameters that may share the outputs' first axis: by its name, else as their own first."""
     op = signature.op
     outputs = signature.outputs
     if not outputs or any(param.mutable for param in op.tensors) or not all(spec.shape for spec in outputs):
@@ -174,23 +179,33 @@ def _cuts(signature: Signature) -> Iterator[tuple[int, ...]]:
     extent = outputs[0].shape[0]
     if extent < 3 or any(spec.shape[0] != extent for spec in outputs):
         return
-    tall = {
+    dense = {
         place: (param, spec)
         for place, (param, spec) in enumerate(zip(op.tensors, signature.tensors, strict=True))
-        if isinstance(spec, TensorSpec) and not spec.weak and spec.shape[:1] == (extent,)
+        if isinstance(spec, TensorSpec) and not spec.weak
     }
+    tall = {place: spec for place, (_, spec) in dense.items() if spec.shape[:1] == (extent,)}
     axis = op.outputs[0].axes[0] if op.outputs[0].axes else None
-    named = tuple(place for place, (param, _) in tall.items() if param.axes[:1] == (axis,))
-    ranked = tuple(place for place, (_, spec) in tall.items() if spec.rank == outputs[0].rank)
-    for places in dict.fromkeys((named, ranked, tuple(tall)[:1])):
-        if places:
-            yield places
+    named: dict[int, int] = {}
+    for place, (param, spec) in dense.items():
+        before = param.axes[: param.axes.index(axis)] if axis in param.axes else None
+        # Behind an axis of any number of extents, as *B, places are not those of the names.
+        if before is None or any(str(one).startswith("*") for one in before):
+            continue
+        if spec.shape[len(before) : len(before) + 1] == (extent,):
+            named[place] = len(before)
+    ranked = {place: 0 for place, spec in tall.items() if spec.rank == outputs[0].rank}
+    found: list[Cut] = []
+    for one in (named, ranked, dict.fromkeys(tuple(tall)[:1], 0)):
+        if one and one not in found:
+            found.append(one)
+            yield one
 
 
-def _independent(signature: Signature, arrays: Sequence[Any], places: Sequence[int]) -> bool:
+def _independent(signature: Signature, arrays: Sequence[Any], axes: Cut) -> bool:
     """Whether the oracle gives an index alone what it gives it beside another."""
     try:
-        (both, together), (one, alone) = (cut(signature, arrays, places, first, 2) for first in (0, 1))
+        (both, together), (one, alone) = (cut(signature, arrays, axes, first, 2) for first in (0, 1))
         with np.errstate(all="ignore"):
             pairs = list(zip(both.op.run_oracle(both, together), one.op.run_oracle(one, alone), strict=True))
     except NbxError:

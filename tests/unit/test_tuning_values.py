@@ -104,7 +104,7 @@ def test_limits_that_nobody_gave_have_something_between_them() -> None:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask the oracle for parts of what is tiny."""
     monkeypatch.setattr(problem, "MOST_ELEMENTS", 100)
-    monkeypatch.setattr(problem, "MOST_FLOPS", 100)
+    monkeypatch.setattr(problem, "MOST_FLOPS", {"matrix": 100, "vector": 100})
 
 
 CUT: dict[str, tuple[Any, bool]] = {
@@ -129,6 +129,9 @@ CUT: dict[str, tuple[Any, bool]] = {
         ),
         True,
     ),
+    "linear": (sign("linear", "float32[5, 9, 8]", "float32[7, 8]", "float32[7]"), True),
+    # What the output's axis is called is the second of the weight.
+    "weight": (sign("dequant_gemv_int4", "float16[256]", "int32[32, 63]", "float16[2, 63]", "float16[2, 63]"), True),
     "embedding": (REQUESTS["embedding"], True),
     "append": (REQUESTS["append"], False),
     "concat": (REQUESTS["concat"], False),
