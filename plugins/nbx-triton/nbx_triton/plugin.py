@@ -17,7 +17,7 @@ NBX_HOOKS = 1
 def nbx_register_backends() -> Iterable[Backend]:
     """Triton, which compiles for devices that need not be present; and its language of layouts, which none emulates."""
     return [
-        Backend(name=name, modules=("triton",), distribution="triton", install="pip install nbx-triton")
+        Backend(name=name, modules=("triton",), distribution="triton", install="pip install 'triton>=3.6'")
         for name in ("triton", "gluon")
     ]
 
